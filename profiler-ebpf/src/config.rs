@@ -96,6 +96,11 @@ pub struct Config {
     /// The process that unwinds for the profiler, of which nothing is recorded either;
     /// [`NO_PROCESS`] if there is none.
     pub unwinder_tgid: u32,
+    /// The process that reads for the profiler, of which nothing is recorded either;
+    /// [`NO_PROCESS`] if there is none.
+    pub reader_tgid: u32,
+    /// Fills up to a multiple of eight bytes.
+    pub unused: u32,
     /// Where the functions begin that run programs at tracepoints (`bpf_trace_run1` and so on):
     /// frames of a kernel stack up to theirs are left out, as tracing made them. 0 if it is not
     /// known.
@@ -107,5 +112,5 @@ pub struct Config {
 }
 
 const _: () = {
-    assert!(size_of::<Config>() == 88 + size_of::<Offsets>());
+    assert!(size_of::<Config>() == 96 + size_of::<Offsets>());
 };

@@ -22,6 +22,7 @@ pub mod parser;
 mod polled_files;
 pub mod privileges;
 pub mod processes;
+pub mod reader_process;
 mod reader_thread;
 mod resident_memory;
 pub mod stacks;

@@ -18,13 +18,14 @@
 //! Credentials are a thread's own in Linux, and a thread begins with those of the one that makes it
 //! ([capabilities(7)](https://man7.org/linux/man-pages/man7/capabilities.7.html)).
 
-use std::io;
+use std::{io, os::unix::process::CommandExt as _, process::Command};
 
 use rustix::{
     process::{Gid, Uid, geteuid},
     thread::{
-        CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities,
-        set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+        CapabilitySet, CapabilitySets, capabilities, configure_capability_in_ambient_set,
+        set_capabilities, set_keep_capabilities, set_thread_groups, set_thread_res_gid,
+        set_thread_res_uid,
     },
 };
 
@@ -90,6 +91,8 @@ pub enum Task {
     Draining,
     /// Looks at other processes while they are there.
     LookingUp,
+    /// Reads the memory and the files of other processes, and does nothing else.
+    Reading,
     /// Enters network namespaces, to query their sockets.
     EnteringNamespaces,
     /// Opens files that are held, to have names found in them.
@@ -117,6 +120,9 @@ impl Task {
                 let others = CapabilitySet::SYS_PTRACE | CapabilitySet::CHECKPOINT_RESTORE;
                 reading | others | CapabilitySet::BPF | CapabilitySet::SYSLOG
             }
+            Self::Reading => {
+                reading | CapabilitySet::SYS_PTRACE | CapabilitySet::CHECKPOINT_RESTORE
+            }
             // setns(2): "CAP_SYS_ADMIN both in its own user namespace and in the user namespace that
             // owns the target network namespace".
             Self::EnteringNamespaces => CapabilitySet::SYS_ADMIN,
@@ -135,6 +141,7 @@ impl Task {
             Self::Reporting => OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::SYSLOG,
             Self::Recording
             | Self::Draining
+            | Self::Reading
             | Self::EnteringNamespaces
             | Self::AskingEngines
             | Self::Other => CapabilitySet::empty(),
@@ -148,6 +155,7 @@ impl Task {
                 self.needs() | Self::AskingEngines.needs() | Self::EnteringNamespaces.needs()
             }
             Self::Draining
+            | Self::Reading
             | Self::EnteringNamespaces
             | Self::Naming
             | Self::AskingEngines
@@ -183,6 +191,24 @@ pub fn restrict_unless_root(task: Task) {
     if !geteuid().is_root() {
         restrict_to(task);
     }
+}
+
+/// Has a program that is run keep the rights that this task needs, as far as this thread has them.
+pub(crate) fn hand_over(task: Task, program: &mut Command) {
+    let held = capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.permitted);
+    let handed = held & task.needs();
+    let raise = move || {
+        let CapabilitySets { effective, permitted, .. } = capabilities(None)?;
+        set_capabilities(None, CapabilitySets { effective, permitted, inheritable: handed })?;
+        // A program has the ambient ones, whoever runs it (capabilities(7)). What may not be handed on
+        // so, root's program has all the same; another user's goes without.
+        for capability in handed {
+            let _as_far_as_it_goes = configure_capability_in_ambient_set(capability, true);
+        }
+        Ok(())
+    };
+    // SAFETY: `raise` only makes system calls: it takes no lock and no memory.
+    unsafe { program.pre_exec(raise) };
 }
 
 /// Runs `body` without regard to the permissions of files, if this process may: it queries an

@@ -1,5 +1,6 @@
 //! Threads that read what other processes may keep them from reading for as long as they like: a
-//! process holds the lock on its own mappings.
+//! process holds the lock on its own mappings. They have memory and files read by a
+//! [process](crate::reader_process), and are there so that nobody waits for that for long.
 
 use std::{
     sync::{
@@ -18,9 +19,22 @@ pub(crate) struct ReaderThread {
     is_reading: AtomicBool,
 }
 
+/// The right to read, of one thread at a time. It ends with the thread, however that ends.
+struct Turn(&'static ReaderThread);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.is_reading.store(false, Ordering::Release);
+    }
+}
+
 impl ReaderThread {
     pub(crate) const fn new(name: &'static str) -> Self {
         Self { name, is_reading: AtomicBool::new(false) }
+    }
+
+    fn take_turn(&'static self) -> Option<Turn> {
+        (!self.is_reading.swap(true, Ordering::AcqRel)).then_some(Turn(self))
     }
 
     /// Has `read` send what it finds, and returns what comes within `patience`.
@@ -29,21 +43,52 @@ impl ReaderThread {
         patience: Duration,
         read: impl FnOnce(&Sender<T>) + Send + 'static,
     ) -> Vec<T> {
-        if self.is_reading.swap(true, Ordering::AcqRel) {
-            return Vec::new();
-        }
+        let Some(turn) = self.take_turn() else { return Vec::new() };
         let (found, all) = mpsc::channel();
         let reader = std::thread::Builder::new().name(self.name.to_owned());
-        let started = reader.spawn(move || {
+        // If there can be no thread, the turn ends with the closure.
+        let _started = reader.spawn(move || {
+            let _turn = turn;
             privileges::restrict_to(Task::LookingUp);
             read(&found);
-            self.is_reading.store(false, Ordering::Release);
         });
-        if started.is_err() {
-            self.is_reading.store(false, Ordering::Release);
-        }
         let begin = Instant::now();
-        std::iter::from_fn(|| all.recv_timeout(patience.saturating_sub(begin.elapsed())).ok())
-            .collect()
+        // Who finds ever more is not listened to for longer either.
+        std::iter::from_fn(|| {
+            let rest = patience.checked_sub(begin.elapsed())?;
+            all.recv_timeout(rest).ok()
+        })
+        .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_reader_that_panics_leaves_its_turn_to_the_next() {
+        static READER: ReaderThread = ReaderThread::new("panics");
+        let none: Vec<u32> = READER.collect(LONG, |found| {
+            found.send(1).unwrap();
+            panic!("on purpose");
+        });
+        assert_eq!(none, [1]);
+        // The thread ends its turn as it unwinds, a moment after it has let go of the channel.
+        let mut again = Vec::new();
+        while again.is_empty() {
+            again = READER.collect(LONG, |found| found.send(2).unwrap());
+        }
+        assert_eq!(again, [2]);
+    }
+
+    #[test]
+    fn a_reader_that_finds_ever_more_is_given_up_in_time() {
+        static READER: ReaderThread = ReaderThread::new("finds more");
+        let found =
+            READER.collect(Duration::from_millis(50), |found| while found.send(0).is_ok() {});
+        assert!(!found.is_empty());
     }
 }

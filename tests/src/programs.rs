@@ -138,6 +138,18 @@ impl Program {
         }
     }
 
+    /// Sends the process that was started a signal, and none of its children.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub fn signal_itself(&mut self, signal: libc::c_int) -> Result<()> {
+        ensure!(self.child.try_wait()?.is_none(), "the program has ended");
+        // SAFETY: takes plain integers; the process has not been reaped, so the id is still its.
+        unsafe { libc::kill(self.child.id().cast_signed(), signal) };
+        Ok(())
+    }
+
     /// Sends all of its processes a signal.
     ///
     /// # Errors

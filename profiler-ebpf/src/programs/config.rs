@@ -27,6 +27,8 @@ pub static CONFIG: Config = Config {
     max_threads: 0,
     user_stacks: 0,
     unwinder_tgid: 0,
+    reader_tgid: 0,
+    unused: 0,
     tracing_begin: 0,
     tracing_end: 0,
     offsets: Offsets {

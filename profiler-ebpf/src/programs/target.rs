@@ -100,10 +100,12 @@ pub fn is_in_scope(thread_flags: u32) -> bool {
         || thread_flags & profiler_ebpf::record::thread_flags::TARGET != 0
 }
 
-/// Whether a task is the profiler itself or the process that unwinds for it, of which nothing is
-/// recorded.
+/// Whether a task is the profiler itself or a process that unwinds or reads for it, of which nothing
+/// is recorded.
 #[inline(always)]
 pub fn is_profiler(task: Task) -> bool {
     let tgid = task.tgid();
-    tgid == frozen(&CONFIG.self_tgid) || tgid == frozen(&CONFIG.unwinder_tgid)
+    tgid == frozen(&CONFIG.self_tgid)
+        || tgid == frozen(&CONFIG.unwinder_tgid)
+        || tgid == frozen(&CONFIG.reader_tgid)
 }

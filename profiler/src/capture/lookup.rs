@@ -21,6 +21,7 @@ use crate::{
     polled_files,
     privileges::{self, Task},
     processes::{Processes, Quotas},
+    reader_process,
     stacks::StackProcessor,
 };
 
@@ -135,6 +136,7 @@ pub(super) fn run(
         unnamed.resolve(&mut Parser::new(ParserRole::Names), &mut |_done, _all| {});
     add_all(&mut diagnostics, &of_processes);
     add_all(&mut diagnostics, &of_stacks);
+    reader_process::add_diagnostics(&mut diagnostics);
     let results = LookupResults { stacks, processes, files, interrupts, quotas, diagnostics };
     LastLookupResults { results, names, fuse_servers, polled_files }
 }
@@ -148,6 +150,7 @@ fn send_results(
     store: &SyncSender<StoreMessage>,
 ) {
     let mut diagnostics = stacks.diagnostics();
+    reader_process::add_diagnostics(&mut diagnostics);
     add_all(&mut diagnostics, processes.diagnostics());
     add_all(&mut diagnostics, &files.diagnostics());
     let results = LookupResults {

@@ -79,6 +79,8 @@ pub(super) enum StoreMessage {
     LookupResults(Box<LookupResults>),
     /// The sink is to write out what it retains.
     Snapshot(Box<SurveyedSnapshot>, FrameNames),
+    /// Nothing more is stored, though somebody could still send it.
+    End,
 }
 
 /// What was counted before the window opened, and is no part of the recording.

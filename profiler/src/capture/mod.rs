@@ -18,6 +18,7 @@ mod counters;
 mod drain;
 mod file_sink;
 pub mod flight_recorder;
+mod join_in_time;
 mod lookup;
 mod memory_sink;
 mod messages;
@@ -43,6 +44,7 @@ use control::Control;
 use counters::Counters;
 use drain::Drain;
 pub use file_sink::{FileSink, PipeSink};
+use join_in_time::{Lost, PATIENCE, join_in_time};
 pub use memory_sink::{AssemblingSink, MemorySink};
 use messages::{
     LastLookupResults, RecordBatch, RecordingEnd, RecordingStart, SnapshotRequest, StoreMessage,
@@ -72,6 +74,7 @@ use crate::{
     parser::{Parser, ParserRole},
     polled_files,
     privileges::{self, Task},
+    reader_process,
     stacks::StackProcessor,
     symbols::NameSources,
     unwinder_process::UnwinderClient,
@@ -142,6 +145,7 @@ pub struct Captured<S> {
     rest: Option<RecordBatch>,
     open: OpenRecords,
     lookup: JoinHandle<LastLookupResults>,
+    to_store: SyncSender<StoreMessage>,
     store: JoinHandle<Store<S>>,
     closed_at: Timestamp,
     own_cpu: Nanos,
@@ -168,9 +172,12 @@ impl<S: Sink> Armed<S> {
     ///
     /// If the kernel refuses something that can't be done without.
     pub fn new(mut plan: Plan, sink: S) -> Result<Self, CaptureError> {
-        // The parser is started before anything is attached, so that its start is in no recording.
+        // These are started before anything is attached, so that their start is in no recording.
         let unwinding = Parser::new(ParserRole::Stacks).start_early();
         plan.settings.unwinder = unwinding.pid().map(Tgid);
+        let reading = Parser::new(ParserRole::Reader).start_early();
+        plan.settings.reader = reading.pid().map(Tgid);
+        reader_process::use_processes();
         let types = KernelTypes::from_running_kernel()?;
         let StartedKernel { mut kernel, rings, losses, stacks, programs } =
             Kernel::start(&types, &plan.settings)?;
@@ -204,6 +211,7 @@ impl<S: Sink> Armed<S> {
             let names = plan.names.clone();
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
             start("look-up", Task::LookingUp, move || {
+                reader_process::use_process(reading);
                 let unwinder = UnwinderClient::new(method, unwinding);
                 let stacks = StackProcessor::new(unwinder, max_stacks as usize)
                     .with_name_sources(names)
@@ -251,8 +259,9 @@ impl<S: Sink> Armed<S> {
                 armed.control.stop.store(true, Ordering::Relaxed);
                 drop((armed.to_store, armed.watching));
                 let _rest = armed.drain.join();
-                let _results = armed.lookup.join();
-                let _store = armed.store.join();
+                if join_in_time(armed.lookup, PATIENCE).is_ok() {
+                    let _store = armed.store.join();
+                }
                 Err(error.into())
             }
         }
@@ -455,35 +464,44 @@ impl<S: Sink> Capture<S> {
                 (None, OpenRecords::default())
             }
         };
-        drop((to_store, watching));
+        drop(watching);
         let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
         open.lock_owners = find_lock_owners(&open.waits, window);
         open.file_locks.extend(file_locks::find_awaited_databases(&open.waits));
-        Captured { rest, open, lookup, store, closed_at, own_cpu, closed_by, broken }
+        Captured { rest, open, lookup, to_store, store, closed_at, own_cpu, closed_by, broken }
     }
 }
 
 impl<S: Sink> Captured<S> {
     /// Waits for the names of everything that was recorded, and ends the recording. If the look-up
-    /// thread has died, with the names that there are.
+    /// thread has died or is given up, with the names that there are.
     ///
     /// # Errors
     ///
     /// If the thread has died that has the recording.
     pub fn finish(self) -> Result<Written<S>, CaptureError> {
-        let Self { rest, mut open, lookup, store, closed_at, own_cpu, closed_by, mut broken } =
-            self;
+        self.finish_within(PATIENCE)
+    }
+
+    fn finish_within(self, patience: Duration) -> Result<Written<S>, CaptureError> {
+        let Self { rest, mut open, lookup, to_store, store, closed_at, .. } = self;
+        let Self { own_cpu, closed_by, mut broken, .. } = self;
         let (mut results, mut names) = (None, Vec::new());
-        match lookup.join() {
+        match join_in_time(lookup, patience) {
             Ok(last) => {
                 (results, names) = (Some(last.results), last.names);
                 open.fuse_servers = last.fuse_servers;
                 polled_files::add_files(&mut open.waits, &last.polled_files);
             }
-            Err(_panic) => {
+            Err(lost) => {
                 broken.get_or_insert(CaptureError::Thread("look-up"));
+                if lost == Lost::GivenUp {
+                    // That thread can still send, so that the channel does not end.
+                    let _died = to_store.send(StoreMessage::End);
+                }
             }
         }
+        drop(to_store);
         let store = store.join().map_err(|_panic| CaptureError::Thread("store"))?;
         let closed_by = if broken.is_some() { ClosedBy::Failed } else { closed_by };
         let end =

@@ -89,6 +89,9 @@ impl<S: Sink> Store<S> {
     /// Stores what comes until nothing can come any more.
     pub fn run(mut self, messages: &Receiver<StoreMessage>, control: &Control) -> Self {
         for message in messages {
+            if matches!(message, StoreMessage::End) {
+                break;
+            }
             // A mistake in here costs what it was made with, and not what is stored already.
             let stored = catch_unwind(AssertUnwindSafe(|| self.store(message)));
             if stored.is_err() {
@@ -109,6 +112,7 @@ impl<S: Sink> Store<S> {
             StoreMessage::Records(records) => self.add_batch(*records),
             StoreMessage::LookupResults(results) => self.add_results(*results),
             StoreMessage::Snapshot(snapshot, names) => self.take_snapshot(*snapshot, names),
+            StoreMessage::End => {}
         }
     }
 

@@ -3,7 +3,9 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use offwake_recording::{FileId, FileKind, units::Tgid};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
+
+use crate::reader_process;
 
 /// What a descriptor stands for.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,8 +36,7 @@ pub(super) fn identify_descriptor(file: FileId, tgid: Tgid, descriptor: u32) -> 
 /// Holds the file that a descriptor of a process stands for by its name alone: nothing is opened, no
 /// device does anything, and whatever becomes of the descriptor's number, this stays the same file.
 pub(super) fn open_path(tgid: Tgid, descriptor: u32) -> Option<OwnedFd> {
-    let link = format!("/proc/{tgid}/fd/{descriptor}");
-    rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
+    reader_process::open_descriptor(tgid, descriptor).ok()
 }
 
 /// The device of the kernel's own filesystem of pipes.

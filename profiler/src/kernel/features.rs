@@ -117,6 +117,7 @@ impl Features {
                 max_targets: 1,
                 messages: LogMessages::Off,
                 unwinder: None,
+                reader: None,
             };
             let mut kernel = Kernel::start(&types, &settings)?.kernel;
             kernel.survey(Survey::Opening)?;

@@ -111,6 +111,9 @@ pub struct Settings {
     pub messages: LogMessages,
     /// The process that unwinds for this one, and is not recorded either.
     pub unwinder: Option<Tgid>,
+    /// The process that reads other processes' memory and files for the profiler, of which nothing
+    /// is recorded either.
+    pub reader: Option<Tgid>,
 }
 
 /// How stacks are taken, and what that may cost.
@@ -381,6 +384,8 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
             UserStackMethod::Walked => config::user_stacks::WALKED,
         },
         unwinder_tgid: settings.unwinder.map_or(config::NO_PROCESS, |tgid| tgid.0),
+        reader_tgid: settings.reader.map_or(config::NO_PROCESS, |tgid| tgid.0),
+        unused: 0,
         tracing_begin: tracing.start,
         tracing_end: tracing.end,
         offsets: types.offsets(cgroup_level)?,

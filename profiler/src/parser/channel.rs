@@ -21,8 +21,9 @@ use rustix::{
     fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
     io::Errno,
     net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, recv, recvmsg, send, sendmsg,
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg,
+        socketpair,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -127,10 +128,32 @@ impl<S: AsFd> Channel<S> {
     pub fn receive_with_files<T: DeserializeOwned>(
         &mut self,
     ) -> Result<(T, Vec<OwnedFd>), ChannelError> {
+        let (message, files) = self.receive_boxed()?;
+        let files: io::Result<_> = files.into_iter().map(unbox_file).collect();
+        Ok((message, files.map_err(|_error| ChannelError::InvalidMessage)?))
+    }
+
+    fn receive_boxed<T: DeserializeOwned>(&mut self) -> Result<(T, Vec<OwnedFd>), ChannelError> {
         let mut files = Vec::new();
         let mut length = [0; 4];
         self.fill(&mut length, Some(&mut files))?;
         Ok((self.receive_body(length)?, files))
+    }
+
+    /// Receives the next message from a process of ours that hands over files, in time. Boxes stay
+    /// closed.
+    ///
+    /// # Errors
+    ///
+    /// If the other end is gone, sends what is no such message, or nothing for too long.
+    pub(crate) fn receive_answer<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<(T, Vec<OwnedFd>), ChannelError> {
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.check_deadline()?;
+            watchdog.begin_message();
+        }
+        self.receive_boxed()
     }
 
     /// Receives the next message. Files that come with it are closed.
@@ -165,7 +188,7 @@ impl<S: AsFd> Channel<S> {
     ) -> Result<(), ChannelError> {
         while !into.is_empty() {
             let received = match &mut files {
-                Some(files) => receive_some(self.socket.as_fd(), into, files),
+                Some(files) => receive_some(self.socket.as_fd(), into, files, RecvFlags::empty()),
                 None => recv(&self.socket, &mut *into, RecvFlags::DONTWAIT).map(|(_, n)| n),
             };
             match received {
@@ -226,6 +249,36 @@ pub(crate) fn sealed_copy(mut from: impl Read) -> io::Result<(File, u64)> {
     Ok((file, length))
 }
 
+/// Puts an open file into a box: a socket in which it waits to be received. Who holds the box passes
+/// it on without ever having the file open itself. To close a file can take for ever: the kernel
+/// waits for the server of a FUSE file with each close, and for as long as it holds the file no
+/// process ends.
+///
+/// # Errors
+///
+/// If there are too many open files.
+pub(crate) fn box_file(file: impl AsFd) -> io::Result<OwnedFd> {
+    let (filled, sealed) =
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    send_some(filled.as_fd(), &[0], Some(&[file.as_fd()]))?;
+    Ok(sealed)
+}
+
+/// Returns the file in a box, which stays in there too. What is no box is the file itself.
+///
+/// # Errors
+///
+/// If there are too many open files, or if the box has none.
+pub(crate) fn unbox_file(boxed: OwnedFd) -> io::Result<OwnedFd> {
+    let mut files = Vec::new();
+    match receive_some(boxed.as_fd(), &mut [0], &mut files, RecvFlags::PEEK) {
+        // What is held by its name alone can't be received from either.
+        Err(Errno::NOTSOCK | Errno::BADF) => Ok(boxed),
+        Err(error) => Err(error.into()),
+        Ok(_) => files.pop().ok_or_else(|| io::ErrorKind::InvalidData.into()),
+    }
+}
+
 fn send_some(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -245,10 +298,11 @@ fn receive_some(
     socket: BorrowedFd<'_>,
     into: &mut [u8],
     files: &mut Vec<OwnedFd>,
+    more: RecvFlags,
 ) -> rustix::io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT | more;
     let received = recvmsg(socket, &mut [IoSliceMut::new(into)], &mut control, flags)?;
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(received) = message {

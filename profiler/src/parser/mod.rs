@@ -8,11 +8,13 @@
 //! ```
 //!
 //! There are two: `offwake-parser` for names, and `offwake-unwind` for stacks, so that neither
-//! waits for the other. Each is this program, started again, and locked in (`sandbox.rs`) before it
+//! waits for the other. A third one, `offwake-reader`, reads what may never answer
+//! ([`crate::reader_process`]). Each is this program, started again, and locked in (`sandbox.rs`) before it
 //! is asked anything. Its answers are believed no more than the files themselves. If it dies, does
 //! not answer in time or sends an invalid answer, then what it was asked for is missing, and is
 //! counted as such; it is started anew for the next question, a few times.
 
+pub(crate) mod bytes;
 mod channel;
 mod cpu_time;
 mod error;
@@ -27,12 +29,15 @@ use std::{
         unix::{net::UnixStream, process::CommandExt as _},
     },
     process::{Child, Command, ExitCode, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-pub(crate) use channel::sealed_copy;
+#[cfg(test)]
+pub(crate) use channel::unbox_file;
 pub use channel::{Channel, MAX_FILES, MAX_MESSAGE, decode};
+pub(crate) use channel::{box_file, sealed_copy};
 use cpu_time::CpuAccount;
 pub use cpu_time::cpu_used;
 pub use error::ChannelError;
@@ -40,6 +45,7 @@ use offwake_recording::loss::{Diagnostics, count};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 pub(crate) use sandbox::READABLE;
 
+use crate::privileges::{self, Task};
 use watchdog::Watchdog;
 
 /// What a process that parses is there for.
@@ -49,25 +55,98 @@ pub enum ParserRole {
     Names,
     /// Finds the frames of stacks.
     Stacks,
+    /// Reads the memory and the files of other processes. It has the right to, parses next to
+    /// nothing, and may wait for ever for what it reads.
+    Reader,
+}
+
+/// What a process may do before it is given up.
+struct Patience {
+    /// How long the process may use no CPU at all, unless it waits for one.
+    idle: Duration,
+    /// How long the process may work on one question, however many messages its answer has.
+    busy: Duration,
+    /// How often the process is started for one client.
+    starts: u32,
+    /// How long a process that was killed is waited for: one that waits for a disk ends when that
+    /// answers.
+    kill: Duration,
 }
 
 impl ParserRole {
+    const ALL: [Self; 3] = [Self::Names, Self::Stacks, Self::Reader];
+
     /// The name of the process, by which the program knows that it was started to parse.
     fn name(self) -> &'static str {
         match self {
             Self::Names => "offwake-parser",
             Self::Stacks => "offwake-unwind",
+            Self::Reader => "offwake-reader",
         }
+    }
+
+    fn patience(self) -> Patience {
+        match self {
+            // A GiB of debug information takes some 10 s.
+            Self::Names | Self::Stacks => Patience {
+                idle: Duration::from_secs(10),
+                busy: Duration::from_secs(300),
+                starts: 5,
+                kill: Duration::from_secs(1),
+            },
+            // A page comes from a disk in milliseconds, and nothing else is looked up meanwhile. One
+            // that can't be killed stays for as long as what it waits for.
+            Self::Reader => Patience {
+                idle: Duration::from_millis(1500),
+                busy: Duration::from_secs(60),
+                starts: 17,
+                kill: Duration::from_millis(20),
+            },
+        }
+    }
+}
+
+/// How many questions the threads of this process have asked others, and how many of these were
+/// answered or given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Questions {
+    asked: u64,
+    done: u64,
+}
+
+impl Questions {
+    /// Whether somebody waits for an answer. There is a deadline for each.
+    pub(crate) fn are_open(self) -> bool {
+        self.asked > self.done
+    }
+}
+
+static ASKED: AtomicU64 = AtomicU64::new(0);
+static DONE: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) fn questions() -> Questions {
+    // In this order, so that none that was done appears to be open for ever.
+    let done = DONE.load(Ordering::Acquire);
+    Questions { asked: ASKED.load(Ordering::Acquire), done }
+}
+
+struct OpenQuestion;
+
+impl OpenQuestion {
+    fn begin() -> Self {
+        ASKED.fetch_add(1, Ordering::AcqRel);
+        Self
+    }
+}
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        DONE.fetch_add(1, Ordering::AcqRel);
     }
 }
 
 /// This program, even if its file was replaced meanwhile.
 const PROGRAM: &str = "/proc/self/exe";
-/// How often the process is started for one client.
-const MAX_STARTS: u32 = 5;
-/// How long a process that was killed is waited for: one that waits for a disk ends when that
-/// answers.
-const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Answers in a thread of this process, where a test or a benchmark has no program to start.
 pub type ThreadBody = fn(&mut Channel<UnixStream>);
@@ -76,6 +155,15 @@ pub type ThreadBody = fn(&mut Channel<UnixStream>);
 enum Start {
     Program(ParserRole),
     Thread(ThreadBody),
+}
+
+impl Start {
+    fn patience(self) -> Patience {
+        match self {
+            Self::Program(role) => role.patience(),
+            Self::Thread(_) => ParserRole::Names.patience(),
+        }
+    }
 }
 
 /// The process that parses, as its client sees it: it is started with the first question.
@@ -155,7 +243,9 @@ impl Parser {
             }
         };
         running.channel.begin_question();
+        let open = OpenQuestion::begin();
         let answer = body(&mut running.channel).map_err(counted);
+        drop(open);
         if answer.is_err() {
             self.end();
         }
@@ -163,7 +253,7 @@ impl Parser {
     }
 
     fn start(&mut self) -> Result<Running, ChannelError> {
-        if self.starts == MAX_STARTS {
+        if self.starts == self.start.patience().starts {
             return Err(ChannelError::NotStarted);
         }
         self.starts += 1;
@@ -184,7 +274,7 @@ impl Parser {
         drop(channel);
         let Some(mut child) = child else { return };
         let _ended_already = child.kill();
-        let until = Instant::now() + KILL_TIMEOUT;
+        let until = Instant::now() + self.start.patience().kill;
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
         }
@@ -199,7 +289,11 @@ impl Drop for Parser {
 
 fn start_program(role: ParserRole) -> io::Result<Running> {
     let (ours, its) = UnixStream::pair()?;
-    let child = Command::new(PROGRAM)
+    let mut command = Command::new(PROGRAM);
+    if role == ParserRole::Reader {
+        privileges::hand_over(Task::Reading, &mut command);
+    }
+    let child = command
         .arg0(role.name())
         .env_clear()
         .current_dir("/")
@@ -209,7 +303,8 @@ fn start_program(role: ParserRole) -> io::Result<Running> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    let watchdog = Watchdog::for_child(CpuAccount::for_child(child.id()));
+    let account = CpuAccount::for_child(child.id());
+    let watchdog = Watchdog::for_child(account, child.id(), role.patience());
     let channel = Channel::watched(OwnedFd::from(ours), watchdog);
     Ok(Running { channel, child: Some(child) })
 }
@@ -230,16 +325,17 @@ fn start_thread(body: ThreadBody) -> io::Result<Running> {
 pub fn run_if_requested(
     names: fn(&mut Channel<Stdin>),
     stacks: fn(&mut Channel<Stdin>),
+    reader: fn(&mut Channel<Stdin>),
 ) -> Option<ExitCode> {
     let called = env::args_os().next()?;
-    let role =
-        [ParserRole::Names, ParserRole::Stacks].into_iter().find(|role| called == role.name())?;
-    let body = match role {
-        ParserRole::Names => names,
-        ParserRole::Stacks => stacks,
+    let role = ParserRole::ALL.into_iter().find(|role| called == role.name())?;
+    let (body, locked_in) = match role {
+        ParserRole::Names => (names, sandbox::lock_in(role.name()).map(|_landlock| ())),
+        ParserRole::Stacks => (stacks, sandbox::lock_in(role.name()).map(|_landlock| ())),
+        ParserRole::Reader => (reader, sandbox::lock_in_reader(role.name())),
     };
     // There is no way to say why: the process that started this one sees that it is gone.
-    if let Err(_refused) = sandbox::lock_in(role.name()) {
+    if let Err(_refused) = locked_in {
         return Some(ExitCode::FAILURE);
     }
     body(&mut Channel::to_trusted(io::stdin()));
@@ -254,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_view_knows_its_own_processes_by_their_names() {
-        for role in [ParserRole::Names, ParserRole::Stacks] {
+        for role in ParserRole::ALL {
             assert!(OWN_PROCESS_NAMES.contains(&role.name()), "{role:?}");
         }
     }

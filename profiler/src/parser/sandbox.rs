@@ -29,10 +29,14 @@ use seccompiler::{
     SeccompCondition, SeccompFilter, SeccompRule, apply_filter_all_threads,
 };
 
+use crate::privileges::{self, Task};
+
 /// The user nobody.
 const NOBODY: u32 = 65_534;
 /// How many bytes of memory the process may write to. What it maps of files is not among them.
 const MAX_DATA: u64 = 4 << 30;
+/// The same for the reader, which has one answer at a time. What it copies is not among them.
+const MAX_READER_DATA: u64 = 512 << 20;
 /// How many files the process may have open at a time.
 const MAX_OPEN: u64 = 1024;
 /// Where programs and their debug information are that anybody may read.
@@ -73,6 +77,100 @@ pub(super) fn lock_in(name: &str) -> io::Result<RulesetStatus> {
         Err(Error::Seccomp(error) | Error::Prctl(error)) if is_unknown(&error) => Ok(files),
         Err(error) => Err(io::Error::other(error)),
     }
+}
+
+/// Gives up all that reading other processes does not take. It parses next to nothing, keeps its user,
+/// and the rights to read.
+pub(super) fn lock_in_reader(name: &str) -> io::Result<()> {
+    set_name(&CString::new(name)?)?;
+    close_all_but_standard()?;
+    privileges::restrict_to(Task::Reading);
+    set_no_new_privs(true)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    for (resource, limit) in
+        [(Resource::Core, 0), (Resource::Memlock, 0), (Resource::Data, MAX_READER_DATA)]
+    {
+        set_limit(resource, limit)?;
+    }
+    thread::Builder::new().name(name.to_owned()).spawn(exit_with_other_end)?;
+    match apply_filter_all_threads(&reader_filter().map_err(io::Error::other)?) {
+        Ok(()) => Ok(()),
+        Err(Error::Seccomp(error) | Error::Prctl(error)) if is_unknown(&error) => Ok(()),
+        Err(error) => Err(io::Error::other(error)),
+    }
+}
+
+/// The system calls that the reader may not make. It has no use for them, and they do more than read.
+/// Landlock is no help: who is in a domain of its own may not look into processes that are not.
+fn reader_filter() -> Result<BpfProgram, BackendError> {
+    let refused = [
+        libc::SYS_bpf,
+        libc::SYS_connect,
+        libc::SYS_execve,
+        libc::SYS_execveat,
+        libc::SYS_io_uring_setup,
+        libc::SYS_kcmp,
+        libc::SYS_kill,
+        libc::SYS_linkat,
+        libc::SYS_mkdirat,
+        libc::SYS_mount,
+        libc::SYS_move_mount,
+        libc::SYS_perf_event_open,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_pidfd_send_signal,
+        libc::SYS_process_madvise,
+        libc::SYS_process_vm_writev,
+        libc::SYS_ptrace,
+        // What is open for writing is written to at its end alone: the socket, and copies in memory.
+        libc::SYS_pwrite64,
+        libc::SYS_pwritev,
+        libc::SYS_pwritev2,
+        libc::SYS_renameat2,
+        libc::SYS_rt_sigqueueinfo,
+        libc::SYS_rt_tgsigqueueinfo,
+        libc::SYS_setns,
+        libc::SYS_socket,
+        libc::SYS_symlinkat,
+        libc::SYS_tkill,
+        libc::SYS_truncate,
+        libc::SYS_unlinkat,
+        libc::SYS_unshare,
+        libc::SYS_userfaultfd,
+    ];
+    #[cfg(target_arch = "x86_64")]
+    let older = [
+        libc::SYS_creat,
+        libc::SYS_link,
+        libc::SYS_mkdir,
+        libc::SYS_rename,
+        libc::SYS_renameat,
+        libc::SYS_symlink,
+        libc::SYS_unlink,
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let older: [i64; 0] = [];
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        refused.into_iter().chain(older).map(|call| (call, Vec::new())).collect();
+    // A program that aborts sends the signal to itself.
+    let itself = u64::from(std::process::id());
+    let others = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, itself)?;
+    rules.insert(libc::SYS_tgkill, vec![rule([others])?]);
+    // No file is opened to be written, nor the memory of a process.
+    rules.insert(libc::SYS_openat, writing_rules(2)?);
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_open, writing_rules(1)?);
+    let refuse = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let architecture = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture)?.try_into()
+}
+
+/// Rules that apply if this argument has flags to open something for writing.
+fn writing_rules(flags: u8) -> Result<Vec<SeccompRule>, BackendError> {
+    let accesses = [libc::O_WRONLY, libc::O_RDWR].map(|access| (libc::O_ACCMODE, access));
+    let made = [libc::O_CREAT, libc::O_TRUNC].map(|flag| (flag, flag));
+    (accesses.into_iter().chain(made))
+        .map(|(bits, set)| rule([has_only(flags, bits, set)?]))
+        .collect()
 }
 
 /// Becomes the user nobody, if the kernel allows it: in a user namespace that has no such user,
@@ -251,7 +349,7 @@ mod tests {
     };
 
     use rustix::{
-        fs::{MemfdFlags, memfd_create},
+        fs::{MemfdFlags, Mode, OFlags, memfd_create},
         process::{Pid, test_kill_process},
     };
 
@@ -289,6 +387,70 @@ mod tests {
         assert!(allowed.iter().all(|tried| tried.ends_with(": it works")), "{child:?}");
         assert_eq!(rest.len(), 15, "{child:?}");
         assert!(rest.iter().all(|tried| tried.ends_with(": it is refused")), "{rest:#?}");
+    }
+
+    const READER: &str =
+        "parser::sandbox::tests::who_reads_others_can_read_them_and_change_nothing";
+
+    #[test]
+    fn who_reads_others_can_read_them_and_change_nothing() {
+        if env::var_os(IS_CHILD).is_some() {
+            return try_to_change_something();
+        }
+        let (_ours, its) = UnixStream::pair().unwrap();
+        let child = Command::new(env::current_exe().unwrap())
+            .args([READER, "--exact", "--nocapture", "--test-threads=1"])
+            .env(IS_CHILD, "")
+            .stdin(Stdio::from(OwnedFd::from(its)))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&child.stdout);
+        let said: Vec<&str> =
+            text.lines().filter_map(|line| Some(line.split_once("tried ")?.1)).collect();
+        let (allowed, rest) = said.split_at_checked(4).expect("something was tried");
+        assert!(allowed.iter().all(|tried| tried.ends_with(": it works")), "{child:?}");
+        assert_eq!(rest.len(), 10, "{child:?}");
+        assert!(rest.iter().all(|tried| tried.ends_with(": it is refused")), "{rest:#?}");
+    }
+
+    fn try_to_change_something() {
+        // Open in this process: the reader has nothing of whoever started it.
+        let before = File::open("/usr/bin/env").unwrap();
+        lock_in_reader("reads").unwrap();
+        let say = |what: &str, works: bool| {
+            println!("tried {what}: {}", if works { "it works" } else { "it is refused" });
+        };
+        // SAFETY: takes nothing, cannot fail.
+        let parent = unsafe { libc::getppid() };
+        let memory = File::open(format!("/proc/{parent}/mem"));
+        say("to open its parent's memory", memory.is_ok());
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open("/usr/bin/env", flags, Mode::empty());
+        say("to read a file", opened.is_ok() && fs::read("/usr/bin/env").is_ok());
+        say("to make memory a file", memfd_create("x", MemfdFlags::CLOEXEC).is_ok());
+        let maps = fs::read(format!("/proc/{parent}/maps"));
+        say("to see what its parent has mapped", maps.is_ok_and(|maps| !maps.is_empty()));
+
+        // The number can be another file's by now.
+        let same = fs::read_link(format!("/proc/self/fd/{}", before.as_raw_fd()));
+        say("to keep a file open", same.is_ok_and(|path| path.ends_with("bin/env")));
+        std::mem::forget(before);
+        let old =
+            rustix::fs::open("/tmp/offwake-was-here", OFlags::RDWR | OFlags::CREATE, Mode::RUSR);
+        say("to make a file by another call", old.is_ok());
+        let writable = File::options().write(true).open(format!("/proc/{parent}/mem"));
+        say("to open its parent's memory to write", writable.is_ok());
+        say("to write a file", fs::write("/tmp/offwake-was-here", "").is_ok());
+        say("to remove a file", fs::remove_file("/tmp/offwake-is-not-here").is_ok());
+        // SAFETY: no signal is sent: only whether one could be is asked.
+        let signalled = unsafe { libc::syscall(libc::SYS_tgkill, parent, parent, 0) };
+        say("to send its parent a signal", signalled == 0);
+        say("to send signals", test_kill_process(Pid::INIT).is_ok());
+        // SAFETY: an attempt alone, with no memory of ours.
+        let traced = unsafe { libc::ptrace(libc::PTRACE_SEIZE, parent, 0, 0) };
+        say("to trace its parent", traced == 0);
+        say("to start a program", Command::new("/usr/bin/env").spawn().is_ok());
+        say("to talk to others", std::net::UdpSocket::bind("127.0.0.1:0").is_ok());
     }
 
     /// Whether memory can be mapped so.

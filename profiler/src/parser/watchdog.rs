@@ -1,22 +1,20 @@
 //! Checks whether a process that is waited for still does something.
 
-use std::time::{Duration, Instant};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
-use super::{cpu_time::CpuAccount, error::ChannelError};
+use super::{ParserRole, Patience, cpu_time::CpuAccount, error::ChannelError};
 
 /// How often the process is checked.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the process may use no CPU at all: it is stopped then, or waits for a file that never
-/// comes.
-const MAX_IDLE: Duration = Duration::from_secs(10);
-/// How long the process may work on one question, however many messages its answer has. A GiB of
-/// debug information takes some 10 s.
-const MAX_BUSY: Duration = Duration::from_secs(300);
 
 /// Tells when a process or thread has taken too long to answer.
 pub(super) struct Watchdog {
     /// None if it is a thread of this process.
-    account: Option<CpuAccount>,
+    child: Option<(CpuAccount, u32)>,
+    patience: Patience,
     used: Duration,
     idle_since: Instant,
     deadline: Instant,
@@ -24,19 +22,24 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// Watches a child process.
-    pub(super) fn for_child(account: CpuAccount) -> Self {
-        Self { account: Some(account), ..Self::for_thread() }
+    pub(super) fn for_child(account: CpuAccount, id: u32, patience: Patience) -> Self {
+        Self { child: Some((account, id)), ..Self::with(patience) }
     }
 
     /// Watches a thread of this process, which may do nothing for as long as it may work.
     pub(super) fn for_thread() -> Self {
+        Self::with(ParserRole::Names.patience())
+    }
+
+    fn with(patience: Patience) -> Self {
         let now = Instant::now();
-        Self { account: None, used: Duration::ZERO, idle_since: now, deadline: now + MAX_BUSY }
+        let deadline = now + patience.busy;
+        Self { child: None, patience, used: Duration::ZERO, idle_since: now, deadline }
     }
 
     /// Starts the time that the answer to a question may take.
     pub(super) fn begin_question(&mut self) {
-        self.deadline = Instant::now() + MAX_BUSY;
+        self.deadline = Instant::now() + self.patience.busy;
     }
 
     /// Moves the end of that time by what was not the process's doing.
@@ -59,17 +62,28 @@ impl Watchdog {
 
     /// Checks on a process that has sent nothing yet: an error if it has taken too long.
     pub(super) fn check(&mut self) -> Result<(), ChannelError> {
-        if let Some(used) = self.account.as_ref().and_then(CpuAccount::used) {
-            if used != self.used {
+        if let Some((account, id)) = &self.child
+            && let Some(used) = account.used()
+        {
+            // Who gets no CPU on a busy machine has not stopped working.
+            if used != self.used || is_runnable(*id) {
                 self.used = used;
                 self.idle_since = Instant::now();
             }
-            if self.idle_since.elapsed() >= MAX_IDLE {
+            if self.idle_since.elapsed() >= self.patience.idle {
                 return Err(ChannelError::TimedOut);
             }
         }
         self.check_deadline()
     }
+}
+
+/// Whether the main thread of a process computes, or waits for nothing but a CPU.
+fn is_runnable(id: u32) -> bool {
+    let stat = fs::read(format!("/proc/{id}/stat")).unwrap_or_default();
+    // The name of a process can have any bytes.
+    let behind_name = stat.iter().rposition(|&byte| byte == b')');
+    behind_name.is_some_and(|at| stat.get(at..).is_some_and(|rest| rest.starts_with(b") R")))
 }
 
 #[cfg(test)]
@@ -84,7 +98,7 @@ mod tests {
         watchdog.begin_message();
         assert_eq!(watchdog.check_deadline(), Err(ChannelError::TimedOut));
         assert_eq!(watchdog.check(), Err(ChannelError::TimedOut));
-        watchdog.extend_deadline(MAX_BUSY);
+        watchdog.extend_deadline(watchdog.patience.busy);
         assert_eq!(watchdog.check(), Ok(()));
         watchdog.deadline = Instant::now();
         watchdog.begin_question();

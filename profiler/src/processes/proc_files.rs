@@ -10,10 +10,10 @@ use offwake_analysis::text::cut_bytes;
 use offwake_recording::{ProcessInfo, units::Tgid};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::kernel::now;
+use crate::{kernel::now, reader_process};
 
 /// Bytes of `cmdline` that are kept.
-const MAX_ARGUMENTS: usize = 4096;
+const MAX_ARGUMENTS: u32 = 4096;
 /// Bytes of `status` that are read. The 65,536 groups that a process can be in at most are some
 /// 700 KB.
 const MAX_STATUS: usize = 1 << 20;
@@ -41,7 +41,9 @@ pub(super) fn read_process(tgid: Tgid) -> Option<ProcessInfo> {
         return None;
     }
     let executable = rustix::fs::readlinkat(&directory, "exe", Vec::new()).ok();
-    let arguments = read(&directory, "cmdline", MAX_ARGUMENTS + 1).unwrap_or_default();
+    // They are in the process's memory, which may wait for somebody.
+    let arguments = reader_process::read_entry(tgid, &directory, "cmdline", MAX_ARGUMENTS + 1);
+    let arguments = arguments.unwrap_or_default();
     Some(ProcessInfo {
         tgid,
         at,
@@ -135,15 +137,17 @@ impl Status {
 /// Splits arguments, each of which ends in NUL. What a process writes over them to show something
 /// else (`postgres`, `nginx`) is often filled up with more of these.
 fn split_arguments(bytes: &[u8]) -> Vec<String> {
-    let text = cut_bytes(&String::from_utf8_lossy(bytes), MAX_ARGUMENTS);
+    let text = cut_bytes(&String::from_utf8_lossy(bytes), MAX_ARGUMENTS as usize);
     let text = text.trim_end_matches('\0');
     if text.is_empty() { Vec::new() } else { text.split('\0').map(str::to_owned).collect() }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Controllers, MAX_ARGUMENTS, Status, find_cgroup_path, split_arguments};
+    use super::{Controllers, Status, find_cgroup_path, split_arguments};
     use offwake_recording::units::Tgid;
+
+    const MAX_ARGUMENTS: usize = super::MAX_ARGUMENTS as usize;
 
     #[test]
     fn a_status_is_read_as_far_as_it_can_be() {

@@ -11,13 +11,11 @@
 use std::{
     fs::File,
     io::{BufRead as _, BufReader},
-    os::unix::fs::FileExt as _,
 };
 
 use offwake_recording::units::{Tgid, Tid};
-use profiler_ebpf::user_stack::PAGE;
 
-use crate::decode::UserStackCopy;
+use crate::{decode::UserStackCopy, symbols::python::memory::ProcessMemory};
 
 /// Bytes that are read of a stack: as many as the kernel half copies at most.
 const MAX_BYTES: usize = 64 << 10;
@@ -30,27 +28,9 @@ pub(crate) fn read_if_asleep<T>(
     python: impl FnOnce() -> T,
 ) -> Option<(Vec<u8>, T)> {
     let UserStackCopy { tgid, tid, sp, .. } = *copy;
-    let memory = File::open(format!("/proc/{tgid}/mem")).ok()?;
-    let bytes = read_stack(&memory, sp);
+    let bytes = ProcessMemory::open(tgid).ok()?.read_prefix(sp, MAX_BYTES);
     let python = python();
     (count_sleeps(tgid, tid)? == voluntary_switches).then_some((bytes, python))
-}
-
-/// Reads the stack up to the first page that can't be read.
-fn read_stack(memory: &File, sp: u64) -> Vec<u8> {
-    let mut bytes = vec![0; MAX_BYTES];
-    let mut length = 0;
-    while length < MAX_BYTES {
-        let Some(address) = sp.checked_add(length as u64) else { break };
-        let rest_of_page = PAGE - (address % PAGE as u64) as usize;
-        let end = (length + rest_of_page).min(MAX_BYTES);
-        if memory.read_exact_at(&mut bytes[length..end], address).is_err() {
-            break;
-        }
-        length = end;
-    }
-    bytes.truncate(length);
-    bytes
 }
 
 /// How often a thread has gone to sleep.

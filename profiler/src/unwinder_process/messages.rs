@@ -18,9 +18,9 @@ use offwake_recording::{AddressKind, ModuleId};
 use offwake_unwind::{
     CodeMapping, MAX_FRAMES, Method, Registers, StackCopy, UnwoundFrame, UnwoundStack, find_mapping,
 };
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
-use crate::parser::MAX_MESSAGE;
+use crate::parser::{self, MAX_MESSAGE};
 
 /// Mappings in one message at most.
 pub(super) const MAX_MAPPINGS: usize = 16_384;
@@ -48,7 +48,7 @@ pub(super) enum Request<'a> {
 pub(super) struct CopiedStack<'a> {
     pub code: u32,
     pub registers: Registers,
-    #[serde(serialize_with = "as_bytes", deserialize_with = "from_bytes")]
+    #[serde(with = "parser::bytes")]
     pub bytes: Cow<'a, [u8]>,
     pub missing: u32,
 }
@@ -67,14 +67,6 @@ pub(super) enum Reply {
     NeedsFile(ModuleId),
     /// The frames of a stack.
     Unwound(UnwoundStack),
-}
-
-fn as_bytes<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_bytes(bytes)
-}
-
-fn from_bytes<'de, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, [u8]>, D::Error> {
-    <&'de [u8]>::deserialize(deserializer).map(|bytes| Cow::Owned(bytes.to_vec()))
 }
 
 /// Whether these can be the frames of a stack: every frame is in code, and what was read from the

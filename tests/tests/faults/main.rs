@@ -3,4 +3,5 @@
 
 mod machine;
 mod own;
+mod silent;
 mod targets;

@@ -65,6 +65,9 @@ fn warnings(report: &Report) -> Vec<String> {
     if let Some(line) = parser_failures(report) {
         say(line);
     }
+    if let Some(line) = unanswered_questions(report) {
+        say(line);
+    }
     if integrity.cut_off {
         say("CUT OFF: the recording was not ended, only broken off; what came before is whole"
             .into());
@@ -104,6 +107,23 @@ fn warnings(report: &Report) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// Describes what is missing because a process or a file system did not answer, or nobody could ask.
+fn unanswered_questions(report: &Report) -> Option<String> {
+    let parts: Vec<String> = [
+        ("reader_files_unanswered", "files"),
+        ("reader_processes_unanswered", "processes"),
+        ("reader_failed", "questions that nobody could ask"),
+    ]
+    .into_iter()
+    .map(|(name, what)| (what, report.loss.counters.get(name).copied().unwrap_or(0)))
+    .filter(|(_, count)| *count > 0)
+    .map(|(what, count)| format!("{what} ({count})"))
+    .collect();
+    (!parts.is_empty()).then(|| {
+        format!("not answered: {}: names or stacks of theirs are missing", parts.join(", "))
+    })
 }
 
 /// Describes what is missing because a parser process failed.

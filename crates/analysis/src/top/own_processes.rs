@@ -7,7 +7,7 @@ use offwake_recording::{Recording, units::Tgid};
 
 /// The names of the processes that the profiler starts for itself. A profiled command, which is its
 /// child as well, is called something else.
-pub const OWN_PROCESS_NAMES: [&str; 2] = ["offwake-parser", "offwake-unwind"];
+pub const OWN_PROCESS_NAMES: [&str; 3] = ["offwake-parser", "offwake-reader", "offwake-unwind"];
 
 /// Returns the processes that the profiler of a recording had started for itself.
 pub(super) fn own_processes(recording: &Recording) -> BTreeSet<Tgid> {

@@ -35,7 +35,7 @@ use std::{
 
 use anyhow::anyhow;
 use clap::Parser as _;
-use offwake::{parser, privileges, symbols, unwinder_process};
+use offwake::{parser, privileges, reader_process, symbols, unwinder_process};
 use outcome::Outcome;
 
 fn main() -> ExitCode {
@@ -43,7 +43,8 @@ fn main() -> ExitCode {
     if let Err(error) = privileges::drop_inheritable() {
         return fail(&anyhow!(error).context("cannot drop inheritable capabilities")).into();
     }
-    if let Some(done) = parser::run_if_requested(symbols::serve, unwinder_process::serve) {
+    let (names, stacks) = (symbols::serve, unwinder_process::serve);
+    if let Some(done) = parser::run_if_requested(names, stacks, reader_process::serve) {
         return done;
     }
     let cli::Cli { console, command } = cli::Cli::parse();

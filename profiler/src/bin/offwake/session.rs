@@ -13,7 +13,7 @@ use offwake::{
     capture::{Armed, Capture, Exhausted, Plan, Sink, SnapshotReason, Trigger, Written},
     containers::RestartWatcher,
     kernel::{FeatureStatus, Features, LogMessages, Need, Settings},
-    privileges,
+    privileges, reader_process,
     symbols::NameSources,
     target::{Children, HeldCommand, Restarts, Streams, Target, TargetRequest},
 };
@@ -33,7 +33,7 @@ use crate::{
     container_start::wait_for_start,
     interrupts::Interrupts,
     outcome::EndedCommand,
-    output::{PartialFile, remove_partial_file},
+    output::{PartialFile, on_one_line, remove_partial_file},
     remote_control::RemoteControl,
     values::{default_ring_bytes, round_ring_bytes},
 };
@@ -263,6 +263,10 @@ impl Session {
             let captured = capture.close(closed_by);
             drop(closed);
             let written = captured.finish()?;
+            if let Some(silent) = reader_process::describe_unanswered() {
+                let silent = on_one_line(&silent);
+                eprintln!("offwake: not answered: {silent}: names or stacks of theirs are missing");
+            }
             privileges::restrict_unless_root(privileges::Task::Other);
             afterwards(written)
         });
@@ -380,6 +384,7 @@ fn build_plan(
             max_targets: arguments.max_targets,
             messages: if console::is_logging() { LogMessages::Logged } else { LogMessages::Off },
             unwinder: None,
+            reader: None,
         },
         target: target.description.clone(),
         memory_limit,

@@ -1,6 +1,6 @@
 //! A sink that takes only so much, at every size.
 
-use std::io;
+use std::{io, sync::mpsc, time::Duration};
 
 use offwake_recording::{
     AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, HalfCounts,
@@ -303,6 +303,7 @@ fn a_look_up_thread_that_has_died_costs_names_alone() {
         rest: Some(last),
         open: OpenRecords::default(),
         lookup: std::thread::spawn(|| panic!("a mistake")),
+        to_store: std::sync::mpsc::sync_channel(1).0,
         store: std::thread::spawn(|| all_but_the_end(MemorySink::default())),
         own_cpu: Nanos(0),
         closed_by: ClosedBy::Duration,
@@ -314,6 +315,35 @@ fn a_look_up_thread_that_has_died_costs_names_alone() {
     let recording = stream::read(&written.sink.bytes[..], usize::MAX).unwrap();
     assert!(recording.stacks.stacks.contains_key(&STACK));
     assert!(recording.stacks.frames[&FrameId(1)].functions.is_empty());
+}
+
+#[test]
+fn a_look_up_thread_that_never_ends_is_given_up_and_costs_names_alone() {
+    let last = records(SLICES - 1);
+    let (to_store, messages) = mpsc::sync_channel(1);
+    let (end, wait) = mpsc::channel::<()>();
+    let still_sends = to_store.clone();
+    let captured = Captured {
+        closed_at: last.until,
+        rest: Some(last),
+        open: OpenRecords::default(),
+        lookup: std::thread::spawn(move || {
+            drop((wait.recv(), still_sends));
+            panic!("nobody waits for this")
+        }),
+        to_store,
+        store: std::thread::spawn(move || {
+            let store = all_but_the_end(MemorySink::default());
+            store.run(&messages, &Control::new(Nanos(0)))
+        }),
+        own_cpu: Nanos(0),
+        closed_by: ClosedBy::Duration,
+        broken: None,
+    };
+    let written = captured.finish_within(Duration::from_millis(20)).unwrap();
+    drop(end);
+    assert!(matches!(written.broken, Some(CaptureError::Thread("look-up"))), "{written:?}");
+    check_broken_off(&written.sink.bytes, SLICES);
 }
 
 proptest! {

@@ -13,7 +13,7 @@ use crate::symbols::{
     naming::{
         elf_names::{self, DebugFiles},
         names::NameTable,
-        open_file::OpenFile,
+        open_file::{FileForParser, OpenFile},
     },
 };
 
@@ -99,7 +99,9 @@ fn garbled_elf_files_do_no_harm() {
         let ids = (0..).map(FrameId);
         let wanted: Vec<_> =
             ids.zip(offsets).map(|(frame, at)| UnnamedFrame { frame, at }).collect();
-        let mapped = OpenFile::from_module(&Module::held(&path).content).unwrap().unwrap();
+        let FileForParser { file, trust } =
+            FileForParser::from_module(&Module::held(&path).content).unwrap().unwrap();
+        let mapped = OpenFile { file: file.into(), trust };
         elf_names::name_frames(
             mapped,
             &mut NoOthers,

@@ -1,11 +1,12 @@
-//! Reads the descriptions of held files, each on a thread of its own.
+//! Reads the descriptions of held files, on a thread of their own.
 //!
 //! Opening a file asks the server of a network filesystem, or whatever program stands behind one in
 //! user space. Either can leave us waiting for ever, and may be what everybody waits for: that must
-//! not hold up the recording.
+//! not hold up the recording. The thread has a [process](crate::reader_process) read, and gives that
+//! up.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::BTreeMap,
     os::fd::OwnedFd,
     sync::{
         Arc,
@@ -15,27 +16,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-use object::ReadCache;
 use offwake_recording::{
     Module, ModuleId,
     loss::{Diagnostics, count},
 };
 
-use super::{
-    description::ModuleDescription,
-    held_file::{FileIdentity, is_unchanged, open_for_reading},
+use super::{description::ModuleDescription, held_file::FileIdentity};
+use crate::{
+    privileges::{self, Task},
+    reader_process,
 };
-use crate::privileges::{self, Task};
 
-/// Threads at a time, the stuck ones among them.
-const MAX_THREADS: usize = 16;
 /// How long is waited for answers that are just coming: a file whose pages are in memory takes some
 /// 50 µs.
 const SOON: Duration = Duration::from_millis(20);
 /// A module goes without its description after this.
-const TOO_LATE: Duration = Duration::from_secs(2);
-/// How long is waited at the end.
-const AT_END: Duration = Duration::from_secs(1);
+const TOO_LATE: Duration = Duration::from_secs(4);
+/// How long is waited at the end: for longer than for a process that does not answer.
+const AT_END: Duration = Duration::from_secs(3);
 
 /// A held file to be described.
 pub(crate) struct FileToDescribe {
@@ -60,8 +58,8 @@ struct Requested {
 /// Modules whose descriptions are on their way.
 pub(crate) struct DescriptionReader {
     requested: BTreeMap<ModuleId, Requested>,
-    queue: VecDeque<(ModuleId, FileToDescribe)>,
-    running: usize,
+    /// None if there is no thread yet.
+    jobs: Option<Sender<(ModuleId, FileToDescribe)>>,
     sender: Sender<(ModuleId, Outcome)>,
     outcomes: Receiver<(ModuleId, Outcome)>,
     read: fn(&FileToDescribe) -> Outcome,
@@ -77,8 +75,7 @@ impl DescriptionReader {
         let (sender, outcomes) = channel();
         Self {
             requested: BTreeMap::new(),
-            queue: VecDeque::new(),
-            running: 0,
+            jobs: None,
             sender,
             outcomes,
             read,
@@ -89,8 +86,13 @@ impl DescriptionReader {
     /// Requests the description of a module.
     pub(crate) fn request(&mut self, id: ModuleId, path: String, job: FileToDescribe) {
         self.requested.insert(id, Requested { path, since: Instant::now() });
-        self.queue.push_back((id, job));
-        self.start();
+        let jobs = match &self.jobs {
+            Some(jobs) => jobs,
+            None => self.jobs.insert(start_thread(self.read, self.sender.clone())),
+        };
+        if jobs.send((id, job)).is_err() {
+            let _received_here = self.sender.send((id, Outcome::Failed));
+        }
     }
 
     /// The modules whose descriptions came, and those that have waited too long for theirs.
@@ -107,13 +109,11 @@ impl DescriptionReader {
         let mut taken = Vec::new();
         let until = Instant::now() + patience;
         loop {
-            self.start();
             let wait = match self.requested.is_empty() {
                 true => Duration::ZERO,
                 false => until.saturating_duration_since(Instant::now()),
             };
             let Ok((id, reading)) = self.outcomes.recv_timeout(wait) else { break };
-            self.running -= 1;
             // A module that had waited too long was drained without its description.
             let Some(Requested { path, .. }) = self.requested.remove(&id) else { continue };
             let description = match reading {
@@ -134,26 +134,7 @@ impl DescriptionReader {
             let nothing = ModuleDescription::default();
             taken.push((id, nothing.into_module(requested.path, &mut self.diagnostics)));
         }
-        self.queue.retain(|(id, _)| self.requested.contains_key(id));
         taken
-    }
-
-    fn start(&mut self) {
-        while self.running < MAX_THREADS
-            && let Some((id, job)) = self.queue.pop_front()
-        {
-            let (sender, read) = (self.sender.clone(), self.read);
-            let body = move || {
-                privileges::restrict_to(Task::Naming);
-                // Nobody receives any more when the run is over.
-                let _over = sender.send((id, read(&job)));
-            };
-            let thread = thread::Builder::new().name("offwake-build-id".to_owned()).spawn(body);
-            if thread.is_err() {
-                let _over = self.sender.send((id, Outcome::Failed));
-            }
-            self.running += 1;
-        }
     }
 
     pub(crate) fn diagnostics(&self) -> &Diagnostics {
@@ -161,14 +142,30 @@ impl DescriptionReader {
     }
 }
 
-fn read(job: &FileToDescribe) -> Outcome {
-    let Some(file) = open_for_reading(&job.file) else { return Outcome::Failed };
-    let description = ModuleDescription::read(&ReadCache::new(file));
-    // This is checked last, so that what was read is what ran.
-    match is_unchanged(&job.file, job.identity) {
-        true => Outcome::Done(description),
-        false => Outcome::Failed,
+/// Starts the thread that reads. Where there can be none, nobody receives what is sent to it.
+fn start_thread(
+    read: fn(&FileToDescribe) -> Outcome,
+    outcomes: Sender<(ModuleId, Outcome)>,
+) -> Sender<(ModuleId, FileToDescribe)> {
+    let (sender, jobs) = channel();
+    let body = move || {
+        privileges::restrict_to(Task::Naming);
+        for (id, job) in jobs {
+            // Nobody receives any more when the run is over.
+            if outcomes.send((id, read(&job))).is_err() {
+                return;
+            }
+        }
+    };
+    let started = thread::Builder::new().name("offwake-build-id".to_owned()).spawn(body);
+    if let Err(error) = started {
+        log::warn!("cannot start the thread that reads build ids: {error}");
     }
+    sender
+}
+
+fn read(job: &FileToDescribe) -> Outcome {
+    reader_process::describe(&job.file, job.identity).map_or(Outcome::Failed, Outcome::Done)
 }
 
 #[cfg(test)]
@@ -201,10 +198,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_never_answers_holds_up_nobody() {
+    fn a_thread_that_never_answers_holds_up_nobody() {
         let mut reader = DescriptionReader::with(stuck_in_directories);
-        reader.request(ModuleId(1), "stuck".to_owned(), job("/"));
-        reader.request(ModuleId(2), "quick".to_owned(), job("/proc/self/exe"));
+        reader.request(ModuleId(1), "quick".to_owned(), job("/proc/self/exe"));
+        reader.request(ModuleId(2), "stuck".to_owned(), job("/"));
         let mut taken = Vec::new();
         while taken.len() < 2 {
             let begin = Instant::now();
@@ -214,26 +211,13 @@ mod tests {
         let ModuleDescription { build_id, segments, .. } = read_description();
         assert_eq!(
             taken[0],
-            (ModuleId(2), Module { path: "quick".to_owned(), build_id, segments })
+            (ModuleId(1), Module { path: "quick".to_owned(), build_id, segments })
         );
         let (path, segments) = ("stuck".to_owned(), Vec::new());
-        assert_eq!(taken[1], (ModuleId(1), Module { path, build_id: None, segments }));
+        assert_eq!(taken[1], (ModuleId(2), Module { path, build_id: None, segments }));
         let expected = [("symbols_build_ids_too_slow", 1), ("symbols_segments_over_limit", 5)];
         assert_eq!(reader.diagnostics(), &expected.into());
         assert!(reader.drain_ready().is_empty());
-    }
-
-    #[test]
-    fn no_more_threads_than_the_limit_are_stuck() {
-        let mut reader = DescriptionReader::with(stuck_in_directories);
-        let modules = u32::try_from(MAX_THREADS).unwrap() + 10;
-        for id in 0..modules {
-            reader.request(ModuleId(id), String::new(), job("/"));
-        }
-        assert_eq!((reader.running, reader.queue.len()), (MAX_THREADS, 10));
-        let rest = reader.drain_all();
-        assert_eq!(rest.len(), modules as usize);
-        assert!(reader.queue.is_empty());
     }
 
     #[test]

@@ -5,14 +5,22 @@ use std::{
     os::fd::{AsFd, AsRawFd as _, OwnedFd},
 };
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::{
+    fs::{AtFlags, FileType, FsWord, Mode, OFlags, Statx, StatxFlags},
+    io::Errno,
+};
 use serde::{Deserialize, Serialize};
+
+/// `SYSFS_MAGIC`.
+///
+/// <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/magic.h>
+const SYSFS: FsWord = 0x6265_6572;
 
 /// What makes a file the same file with the same content.
 ///
 /// From `stat`, not from `maps`: there, Btrfs shows one device for all its subvolumes, so that
 /// two files can share device and inode number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct FileIdentity {
     device: (u32, u32),
     inode: u64,
@@ -30,7 +38,15 @@ impl FileIdentity {
         }
     }
 
-    #[cfg(test)]
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// What names the file on this machine, whatever is in it.
+    pub(crate) fn device_and_inode(&self) -> ((u32, u32), u64) {
+        (self.device, self.inode)
+    }
+
     pub(crate) fn from_file(file: impl AsFd) -> rustix::io::Result<Self> {
         Ok(Self::from_stat(&stat(file, "")?))
     }
@@ -59,14 +75,19 @@ pub(crate) fn is_unchanged(file: &OwnedFd, identity: FileIdentity) -> bool {
     stat(file, "").is_ok_and(|stat| FileIdentity::from_stat(&stat) == identity)
 }
 
-/// Opens a held file for reading, if it is a regular file.
-pub(crate) fn open_for_reading(held: &OwnedFd) -> Option<File> {
-    let stat = rustix::fs::fstat(held).ok()?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return None;
+/// Opens a held file for reading, if it is a regular file. This asks its server, which may never
+/// answer.
+pub(crate) fn open_directly(held: &OwnedFd) -> rustix::io::Result<File> {
+    let mode = stat(held, "")?.stx_mode;
+    if FileType::from_raw_mode(mode.into()) != FileType::RegularFile {
+        return Err(Errno::INVAL);
+    }
+    // The kernel's own files can do things when they are read.
+    if rustix::fs::fstatfs(held).is_ok_and(|stat| stat.f_type == SYSFS) {
+        return Err(Errno::INVAL);
     }
     // Somebody's lease on it is not waited for.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let link = format!("/proc/self/fd/{}", held.as_raw_fd());
-    Some(File::from(rustix::fs::open(link, flags, Mode::empty()).ok()?))
+    Ok(File::from(rustix::fs::open(link, flags, Mode::empty())?))
 }

@@ -1,15 +1,15 @@
 //! The executable mappings of a process, as they were read.
 
-use std::{fs::File, os::unix::fs::FileExt as _, rc::Rc};
+use std::rc::Rc;
 
 use offwake_recording::{ModuleId, units::Tgid};
 use offwake_unwind::{CodeBacking, CodeMapping};
 
 use super::{
     modules::{Modules, mount_namespace},
-    proc_maps::MapsLine,
+    proc_maps::is_in_memory_file,
 };
-use crate::decode::CodeEpoch;
+use crate::{decode::CodeEpoch, reader_process::Mappings};
 
 /// What is behind a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl MappingSnapshot {
 /// Finds the modules of the lines. The second value are the files that may be a CPython.
 pub(crate) fn resolve_lines(
     tgid: Tgid,
-    lines: Vec<MapsLine>,
+    Mappings { lines, vdso, .. }: Mappings,
     modules: &mut Modules,
 ) -> (Vec<Mapping>, Vec<PythonCandidate>) {
     let mounts = mount_namespace(tgid);
@@ -91,12 +91,12 @@ pub(crate) fn resolve_lines(
             .iter()
             .any(|prefix| line.name.starts_with(prefix));
         let backing = if line.name == "[vdso]" {
-            modules.vdso_module(tgid, &line).map(Backing::Module)
+            modules.vdso_module(vdso.as_deref(), &line.name).map(Backing::Module)
         } else if line.name.starts_with('/') && !memory {
             modules.file_module(tgid, mounts, &line).map(Backing::Module)
         } else if line.name == "[vsyscall]" {
             modules.named_module(&line.name).map(Backing::Module)
-        } else if line.name.starts_with("/memfd:") && starts_as_elf(tgid, &line) {
+        } else if is_in_memory_file(&line.name) && line.is_elf {
             modules.file_module(tgid, mounts, &line).map(Backing::Module)
         } else {
             let name = if line.name.is_empty() { "[anon]" } else { &line.name };
@@ -131,13 +131,4 @@ impl Mapping {
 /// Whether a file's name is one of Python's.
 fn is_named_python(path: &str) -> bool {
     path.rsplit('/').next().is_some_and(|name| name.contains("python"))
-}
-
-/// Programs are run from a memfd, and JITs map one twice: only the former begin as ELF files do.
-fn starts_as_elf(tgid: Tgid, line: &MapsLine) -> bool {
-    // The code segment begins behind the header: the file itself has it.
-    let link = format!("/proc/{tgid}/map_files/{:x}-{:x}", line.start, line.end);
-    let mut magic = [0; 4];
-    File::open(link)
-        .is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF")
 }

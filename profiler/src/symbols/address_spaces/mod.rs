@@ -2,7 +2,7 @@
 //!
 //! Every file that is mapped as code is held open from first sight on.
 
-mod description;
+pub(crate) mod description;
 mod description_reader;
 pub(crate) mod held_file;
 pub(crate) mod kernel;
@@ -11,7 +11,7 @@ pub(crate) mod modules;
 pub(crate) mod perf_maps;
 pub(crate) mod proc_maps;
 mod process;
-mod process_root;
+pub(crate) mod process_root;
 #[cfg(test)]
 mod tests;
 
@@ -22,7 +22,7 @@ use std::{
 
 use offwake_unwind::CodeMapping;
 
-use crate::decode::CodeEpoch;
+use crate::{decode::CodeEpoch, reader_process};
 use mappings::Backing;
 use modules::Modules;
 use offwake_recording::{
@@ -158,6 +158,7 @@ impl AddressSpaces {
         let process = self.processes.entry(tgid).or_default();
         let is_unread = process.exec(at);
         process.end_perf_maps(&mut self.perf_maps);
+        reader_process::forget_process(tgid);
         self.changes.push(ProgramChange::Ended(tgid));
         if is_unread && !self.read_mappings(tgid) {
             count(&mut self.diagnostics, "symbols_processes_gone");
@@ -169,6 +170,7 @@ impl AddressSpaces {
         let Some(process) = self.processes.get_mut(&tgid) else { return };
         process.end(at);
         process.end_perf_maps(&mut self.perf_maps);
+        reader_process::forget_process(tgid);
         self.changes.push(ProgramChange::Ended(tgid));
         self.ended.push_back(tgid);
         if self.ended.len() > MAX_ENDED

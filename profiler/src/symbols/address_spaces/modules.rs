@@ -13,19 +13,21 @@ use offwake_recording::{
 };
 use offwake_unwind::{FileContent, ModuleFiles};
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags},
+    fs::{CWD, FileType},
     process::{Resource, Rlimit},
 };
 
 use super::{
     description::ModuleDescription,
     description_reader::{DescriptionReader, FileToDescribe},
-    held_file::{FileIdentity, Trust, is_unchanged, open_for_reading, stat},
+    held_file::{FileIdentity, Trust, is_unchanged, stat},
     kernel,
-    proc_maps::{self, MapsLine},
-    process_root::{LastLink, ProcessRoot},
+    process_root::LastLink,
 };
-use crate::symbols::name_limit::cut_name;
+use crate::{
+    reader_process::{self, FileStat, MappedLine},
+    symbols::name_limit::cut_name,
+};
 
 /// Files held at most, whatever the limit of open files allows.
 const MAX_HELD: usize = 16_384;
@@ -141,33 +143,29 @@ impl Modules {
         &mut self,
         tgid: Tgid,
         mounts: Option<u64>,
-        line: &MapsLine,
+        line: &MappedLine,
     ) -> Option<ModuleId> {
-        let link = format!("/proc/{tgid}/map_files/{:x}-{:x}", line.start, line.end);
-        // One call for a file that is held already.
-        if let Ok(stat) = stat(CWD, &link)
-            && let Some(&id) = self.by_identity.get(&FileIdentity::from_stat(&stat))
-        {
+        // The file may be held already.
+        if let Some(&id) = line.file.as_ref().and_then(|file| self.by_identity.get(file)) {
             return Some(id);
         }
         if self.held >= self.held_limit && !self.raise_limit() {
             self.count("symbols_files_over_limit");
             return self.named_module(&line.name);
         }
-        let Some(file) = open_mapped(&link, tgid, line) else {
+        let Some((file, stat)) = open_mapped(tgid, line) else {
             self.count("symbols_files_unopened");
             return self.named_module(&line.name);
         };
-        let Ok(stat) = stat(&file, "") else { return self.named_module(&line.name) };
         // Opening a device's node can make it do things.
-        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
+        if FileType::from_raw_mode(stat.mode) != FileType::RegularFile {
             return self.named_module(&line.name);
         }
-        let identity = FileIdentity::from_stat(&stat);
+        let identity = stat.identity;
         if let Some(&id) = self.by_identity.get(&identity) {
             return Some(id);
         }
-        let only_root_writes = stat.stx_uid == 0 && stat.stx_mode & 0o022 == 0;
+        let only_root_writes = stat.uid == 0 && stat.mode & 0o022 == 0;
         let trust = if only_root_writes && mounts.is_some() && mounts == self.own_mounts {
             Trust::System
         } else {
@@ -181,10 +179,8 @@ impl Modules {
     }
 
     /// The module of a process's vDSO, by its bytes: a 32-bit program has another one.
-    pub(crate) fn vdso_module(&mut self, tgid: Tgid, line: &MapsLine) -> Option<ModuleId> {
-        let Some(image) = proc_maps::read_vdso(tgid, line) else {
-            return self.named_module(&line.name);
-        };
+    pub(crate) fn vdso_module(&mut self, image: Option<&[u8]>, name: &str) -> Option<ModuleId> {
+        let Some(image) = image else { return self.named_module(name) };
         let same = self.vdsos.iter().find(|&&id| {
             matches!(self.get(id), Some(Module { content: ModuleContent::Image(bytes), .. }) if **bytes == *image)
         });
@@ -192,10 +188,10 @@ impl Modules {
             return Some(id);
         }
         if self.vdsos.len() >= MAX_VDSOS {
-            return self.named_module(&line.name);
+            return self.named_module(name);
         }
         let id = self.add(Module {
-            path: Some(line.name.clone()),
+            path: Some(name.to_owned()),
             content: ModuleContent::Image(image.into()),
         })?;
         self.vdsos.push(id);
@@ -259,16 +255,15 @@ pub(crate) fn mount_namespace(process: impl std::fmt::Display) -> Option<u64> {
 }
 
 /// Opens what is mapped, as a name alone (`O_PATH`), and makes sure that it is that file.
-fn open_mapped(link: &str, tgid: Tgid, line: &MapsLine) -> Option<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let file = rustix::fs::open(link, flags, Mode::empty())
+fn open_mapped(tgid: Tgid, line: &MappedLine) -> Option<(OwnedFd, FileStat)> {
+    let (file, stat) = reader_process::open_mapped(tgid, line.start, line.end)
         .ok()
         // `map_files` wants CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE. The path will do, followed
         // inside of the process's own root.
-        .or_else(|| ProcessRoot::open_of(tgid).ok()?.open(&line.name, LastLink::Followed).ok())?;
+        .or_else(|| reader_process::open_below(tgid, &line.name, LastLink::Followed).ok())?;
     // Between reading `maps` and opening, the process can have become another program that has
     // something else at the same addresses. Both names are made by the kernel's d_path().
-    (link_of(&file)? == undeleted(&line.name)).then_some(file)
+    (link_of(&file)? == undeleted(&line.name)).then_some((file, stat))
 }
 
 fn link_of(file: impl AsFd) -> Option<String> {
@@ -292,8 +287,9 @@ impl ModuleFiles for Modules {
             ModuleContent::Image(image) => Some(FileContent::Image(Arc::clone(image))),
             // What is in the file now must be what ran.
             ModuleContent::Held { file, identity, .. } => {
-                let opened = open_for_reading(file)?;
-                is_unchanged(file, *identity).then_some(FileContent::File(opened))
+                let boxed = reader_process::open_held(file).ok()?;
+                // The process that unwinds unpacks it, and nobody else reads it.
+                is_unchanged(file, *identity).then(|| FileContent::File(boxed.into()))
             }
         }
     }
@@ -303,7 +299,12 @@ impl ModuleFiles for Modules {
 impl Module {
     /// A stranger's file, held.
     pub(crate) fn held(path: &std::path::Path) -> Self {
-        let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let file = rustix::fs::open(
+            path,
+            rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        )
+        .unwrap();
         let identity = FileIdentity::from_stat(&stat(&file, "").unwrap());
         let file = Arc::new(file);
         let content = ModuleContent::Held { file, identity, trust: Trust::Stranger };

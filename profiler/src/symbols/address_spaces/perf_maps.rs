@@ -1,20 +1,20 @@
-//! The perf maps of processes, `/tmp/perf-PID.map`, held open: a JIT writes there what it made.
+//! The perf maps of processes, `/tmp/perf-PID.map`, held by their names alone: a JIT writes there what
+//! it made.
 //!
 //! blazesym reads these too, but by path: it can't ask who owns the file that it opened, waits for
 //! ever on a FIFO, follows a container's links out of it, and gives up on a half-written line.
 
-use std::{collections::HashMap, fs::File};
+use std::{collections::HashMap, os::fd::OwnedFd, sync::Arc};
 
 use offwake_recording::{
     loss::Diagnostics,
     units::{Nanos, Tgid, Timestamp},
 };
 
-use super::{
-    held_file::open_for_reading,
-    process_root::{LastLink, ProcessRoot},
-};
-use crate::symbols::clock::monotonic_now;
+use rustix::{fs::FileType, io::Errno};
+
+use super::process_root::LastLink;
+use crate::{reader_process, symbols::clock::monotonic_now};
 
 /// Files held open at most.
 const MAX_OPEN: usize = 1024;
@@ -32,7 +32,7 @@ pub(crate) struct PerfMapId(u32);
 
 #[derive(Default)]
 struct PerfMap {
-    file: Option<File>,
+    file: Option<Arc<OwnedFd>>,
     tried: Option<Timestamp>,
     refused: bool,
 }
@@ -48,7 +48,7 @@ pub(crate) struct PerfMaps {
 }
 
 enum Attempt {
-    Opened(File),
+    Opened(OwnedFd),
     Absent,
     Refused,
 }
@@ -98,7 +98,7 @@ impl PerfMaps {
         }
         match attempt(tgid) {
             Attempt::Opened(file) => {
-                map.file = Some(file);
+                map.file = Some(Arc::new(file));
                 self.open += 1;
             }
             Attempt::Refused => {
@@ -109,9 +109,9 @@ impl PerfMaps {
         }
     }
 
-    /// The open file of a map, if there is one.
-    pub(crate) fn file(&self, id: PerfMapId) -> Option<File> {
-        self.maps.get(&id)?.file.as_ref()?.try_clone().ok()
+    /// The file of a map, held by its name alone, if there is one.
+    pub(crate) fn file(&self, id: PerfMapId) -> Option<Arc<OwnedFd>> {
+        self.maps.get(&id)?.file.clone()
     }
 
     pub(crate) fn add_diagnostics(&self, all: &mut Diagnostics) {
@@ -135,19 +135,22 @@ fn attempt(tgid: Tgid) -> Attempt {
     let inner = field(&status, "NStgid:").and_then(|ids| ids.split_ascii_whitespace().next_back());
     let inner = inner.and_then(|id| id.parse().ok()).unwrap_or(tgid.0);
 
-    let Ok(root) = ProcessRoot::open_of(tgid) else { return Attempt::Absent };
-    let held = match root.open(&format!("tmp/perf-{inner}.map"), LastLink::Kept) {
+    let path = format!("tmp/perf-{inner}.map");
+    let (held, stat) = match reader_process::open_below(tgid, &path, LastLink::Kept) {
         Ok(held) => held,
-        Err(rustix::io::Errno::NOENT) => return Attempt::Absent,
+        // The process has no such file, is gone, or its file system does not answer.
+        Err(Errno::NOENT | Errno::SRCH | Errno::TIMEDOUT) => return Attempt::Absent,
         Err(_) => return Attempt::Refused,
     };
-    let Ok(stat) = rustix::fs::fstat(&held) else { return Attempt::Absent };
-    let is_owned = stat.st_uid == 0 || effective_user(&status) == Some(stat.st_uid);
+    let is_owned = stat.uid == 0 || effective_user(&status) == Some(stat.uid);
     // Where others can write, the owner says nothing about who wrote it.
-    if !is_owned || stat.st_mode & WRITABLE_BY_OTHERS != 0 {
+    if !is_owned || stat.mode & WRITABLE_BY_OTHERS != 0 {
         return Attempt::Refused;
     }
-    open_for_reading(&held).map_or(Attempt::Refused, Attempt::Opened)
+    match FileType::from_raw_mode(stat.mode) {
+        FileType::RegularFile => Attempt::Opened(held),
+        _ => Attempt::Refused,
+    }
 }
 
 /// A line of `/proc/PID/status`.

@@ -30,7 +30,8 @@ pub(crate) struct MapsLine {
     pub name: String,
 }
 
-/// Reads the executable lines of a process's `maps`, sorted by address.
+/// Reads the executable lines of a process's `maps`, sorted by address. This waits for as long as
+/// the process changes its mappings.
 ///
 /// The second value is whether there were more than the limit.
 pub(crate) fn read(tgid: Tgid) -> io::Result<(Vec<MapsLine>, bool)> {
@@ -80,6 +81,11 @@ fn parse_line(line: &[u8]) -> Option<MapsLine> {
         name: cut_name(&String::from_utf8_lossy(name)),
     };
     (line.start < line.end).then_some(line)
+}
+
+/// Whether a mapping's file has no name but in memory.
+pub(crate) fn is_in_memory_file(name: &str) -> bool {
+    name.starts_with("/memfd:")
 }
 
 /// Reads the bytes of a process's vDSO.

@@ -23,9 +23,8 @@ use super::{
     mappings::{Mapping, MappingSnapshot, PythonCandidate, resolve_lines},
     modules::Modules,
     perf_maps::{PerfMapId, PerfMaps},
-    proc_maps,
 };
-use crate::{decode::CodeEpoch, symbols::clock::monotonic_now};
+use crate::{decode::CodeEpoch, reader_process, symbols::clock::monotonic_now};
 
 /// Mappings older than this are read again when a new stack comes of which no epoch is known, in
 /// case that a library was unloaded and another one took its place. Reading takes some 0.1 to 1 ms.
@@ -242,19 +241,19 @@ impl Process {
             let code_epoch = epochs.and_then(|epochs| epochs(tgid));
             // The clock first: whatever is mapped after it is not certain to be among the lines.
             let read_at = monotonic_now();
-            let Ok((lines, more)) = proc_maps::read(tgid) else { return false };
+            let Ok(read) = reader_process::read_mappings(tgid) else { return false };
             // A kernel thread never has any, a zombie no longer.
-            if lines.is_empty() {
+            if read.lines.is_empty() {
                 return !is_zombie(tgid);
             }
             // They can be of either then.
             if code_epoch != epochs.and_then(|epochs| epochs(tgid)) {
                 continue;
             }
-            if more {
+            if read.more {
                 count(diagnostics, "symbols_mappings_over_limit");
             }
-            let (mappings, pythons) = resolve_lines(tgid, lines, modules);
+            let (mappings, pythons) = resolve_lines(tgid, read, modules);
             if *program.current.mappings == *mappings && program.current.code_epoch == code_epoch {
                 program.fruitless += 1;
             } else {

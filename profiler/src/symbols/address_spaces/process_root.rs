@@ -7,12 +7,13 @@ use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags},
     io,
 };
+use serde::{Deserialize, Serialize};
 
 /// The root directory of a process: of a container's, the container's.
 pub(crate) struct ProcessRoot(OwnedFd);
 
 /// What happens to a path that ends in a link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum LastLink {
     /// The link is followed, inside of the root.
     Followed,

@@ -1,9 +1,6 @@
 //! Has the process that parses name what is in files.
 
-use std::{
-    fs::File,
-    os::fd::{AsFd as _, OwnedFd},
-};
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use offwake_recording::{
     FrameId, Function,
@@ -13,12 +10,13 @@ use offwake_recording::{
 use super::{
     messages::{MAX_ADDRESSES, Reply, ReplyChecker, Request, parse_build_id, parse_diagnostics},
     names::NameTable,
-    open_file::OpenFile,
+    open_file::FileForParser,
     perf_map::ReadBudget,
     sources::NameSources,
 };
 use crate::{
     parser::{Channel, ChannelError, MAX_FILES, Parser},
+    reader_process,
     symbols::{
         address_spaces::{held_file::Trust, modules::ModuleContent},
         frame_table::UnnamedFrame,
@@ -36,8 +34,8 @@ pub(crate) struct NameClient<'a> {
 impl NameClient<'_> {
     /// Names the frames `wanted` of one module, by file offset, in their order.
     pub(crate) fn name_file(&mut self, content: &ModuleContent, wanted: &[UnnamedFrame]) {
-        match OpenFile::from_module(content) {
-            Ok(Some(OpenFile { file, trust })) => {
+        match FileForParser::from_module(content) {
+            Ok(Some(FileForParser { file, trust })) => {
                 let (detail, addresses) = (self.sources.detail, length(wanted));
                 self.send_request(&Request::File { trust, detail, addresses }, &file, wanted);
             }
@@ -49,16 +47,19 @@ impl NameClient<'_> {
     /// Names the frames `wanted` by a perf map, by address, in their order.
     pub(crate) fn name_by_map(
         &mut self,
-        file: &File,
+        held: &OwnedFd,
         budget: &mut ReadBudget,
         wanted: &[UnnamedFrame],
     ) {
-        let Some(range) = budget.range(file) else { return };
+        let Some(range) = budget.range(held) else { return };
+        let Ok(file) = reader_process::open_held(held) else {
+            return count(self.diagnostics, "symbols_files_unopened");
+        };
         let (start, end, addresses) = (range.start, range.end, length(wanted));
-        self.send_request(&Request::PerfMap { start, end, addresses }, file, wanted);
+        self.send_request(&Request::PerfMap { start, end, addresses }, &file, wanted);
     }
 
-    fn send_request(&mut self, request: &Request, file: &File, wanted: &[UnnamedFrame]) {
+    fn send_request(&mut self, request: &Request, file: &OwnedFd, wanted: &[UnnamedFrame]) {
         let Self { parser, sources, diagnostics, names } = self;
         let mut counted = Diagnostics::new();
         let exchanged = parser.exchange(diagnostics, |channel| {
@@ -109,6 +110,7 @@ impl ReplyReceiver<'_> {
                 Reply::NeedsFetched(build_id) if !was_requested(&mut fetched) => {
                     let build_id = parse_build_id(&build_id)?;
                     let file = channel.run_unclocked(|| self.sources.fetch(&build_id));
+                    let file = file.map(|(file, trust)| (file.into(), trust));
                     self.send_files(channel, file.into_iter().collect())?;
                 }
                 Reply::Names(some) => {
@@ -133,11 +135,11 @@ impl ReplyReceiver<'_> {
     fn send_files(
         &mut self,
         channel: &mut Channel<OwnedFd>,
-        files: Vec<(File, Trust)>,
+        files: Vec<(OwnedFd, Trust)>,
     ) -> Result<(), ChannelError> {
         let mut ready = Vec::new();
         for (file, trust) in files.into_iter().take(MAX_FILES) {
-            match OpenFile::for_parser(file, trust) {
+            match FileForParser::open(&file, trust) {
                 Ok(open) => ready.push(open),
                 Err(diagnostic) => count(self.diagnostics, diagnostic),
             }

@@ -12,22 +12,20 @@ use offwake_recording::{
     loss::{Diagnostics, count},
 };
 use offwake_unwind::elf::build_id;
-use rustix::fs::{CWD, FileType, FsWord, Mode, OFlags, Stat};
+use rustix::fs::FileType;
 
 use super::{elf_names::NameFile, open_file::OpenFile};
-use crate::symbols::address_spaces::{
-    held_file::{Trust, open_for_reading},
-    modules::undeleted,
-    proc_maps::read_own_vdso,
+use crate::{
+    reader_process::{self, FileStat},
+    symbols::address_spaces::{
+        held_file::{Trust, open_directly},
+        modules::undeleted,
+        proc_maps::read_own_vdso,
+    },
 };
 
 /// Where the packages of a distribution put the names that they took out of its files.
 const SYSTEM: &str = "/usr/lib/debug";
-
-/// `SYSFS_MAGIC`.
-///
-/// <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/magic.h>
-const SYSFS: FsWord = 0x6265_6572;
 
 /// Directories in which files with names are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,9 +69,9 @@ impl DebugDirectories {
 impl DebugDirectories {
     /// The files that are stored under a build id. Whether they are of that build is not checked
     /// here.
-    pub(crate) fn stored(&self, build_id: &BuildId) -> Vec<(File, Trust)> {
+    pub(crate) fn stored(&self, build_id: &BuildId) -> Vec<(OwnedFd, Trust)> {
         let paths = self.directories.iter().filter_map(|in_| by_build_id(in_, build_id)).flatten();
-        opened(paths).map(|OpenedFile { file, stat }| (file, trust_of(&stat))).collect()
+        found(paths).map(|FoundFile { held, stat }| (held, trust_of(stat))).collect()
     }
 }
 
@@ -101,12 +99,15 @@ pub(crate) fn find_files(
     diagnostics: &mut Diagnostics,
 ) -> FoundFiles {
     let mut found = FoundFiles { files: Vec::new(), others: false };
-    for OpenedFile { file, stat } in opened(directories.paths(undeleted(&module.path), build_id)) {
+    for FoundFile { held, stat } in
+        self::found(directories.paths(undeleted(&module.path), build_id))
+    {
+        let Ok(file) = open_directly(&held) else { continue };
         if !has_build_id(&file, build_id) {
             found.others = true;
             continue;
         }
-        match OpenFile::for_own_reading(file, trust_of(&stat)).and_then(NameFile::new) {
+        match OpenFile::for_own_reading(file, trust_of(stat)).and_then(NameFile::new) {
             // The copy of a stranger's file can be of something else by now.
             Ok(readable) if readable.has_build_id(build_id) => found.files.push(readable),
             Ok(_) => found.others = true,
@@ -126,14 +127,14 @@ pub(crate) fn find_files(
 }
 
 /// What lies at these paths and may be an ELF file, each once.
-fn opened(paths: impl IntoIterator<Item = PathBuf>) -> impl Iterator<Item = OpenedFile> {
+fn found(paths: impl IntoIterator<Item = PathBuf>) -> impl Iterator<Item = FoundFile> {
     let mut seen = Vec::new();
     paths.into_iter().filter_map(move |path| {
-        let opened = open(&path)?;
-        let identity = (opened.stat.st_dev, opened.stat.st_ino);
+        let found = find(&path)?;
+        let identity = found.stat.identity.device_and_inode();
         let is_new = !seen.contains(&identity);
         seen.push(identity);
-        is_new.then_some(opened)
+        is_new.then_some(found)
     })
 }
 
@@ -141,27 +142,24 @@ fn has_build_id(file: &File, build_id: &BuildId) -> bool {
     build_id::from_file(&ReadCache::new(file)).as_ref() == Some(build_id)
 }
 
-struct OpenedFile {
-    file: File,
-    stat: Stat,
+/// A file that is held by its name alone.
+struct FoundFile {
+    held: OwnedFd,
+    stat: FileStat,
 }
 
-/// Opens what may be an ELF file. The path may come from a recording: it can lead to anything.
-fn open(path: &Path) -> Option<OpenedFile> {
+/// Finds what may be an ELF file. The path may come from a recording: it can lead to anything.
+fn find(path: &Path) -> Option<FoundFile> {
     // A name alone first: opening a device's node can make it do things.
-    let held: OwnedFd =
-        rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-    let stat = rustix::fs::fstat(&held).ok()?;
-    // The kernel's own files can do things when they are read. All but those in sysfs are empty.
-    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-    if !is_file || stat.st_size <= 0 || rustix::fs::fstatfs(&held).ok()?.f_type == SYSFS {
-        return None;
-    }
-    Some(OpenedFile { file: open_for_reading(&held)?, stat })
+    let (held, stat) = reader_process::open_path(path).ok()?;
+    // The kernel's own files can do things when they are read. All but those in sysfs are empty, and
+    // those are not opened.
+    let is_file = FileType::from_raw_mode(stat.mode) == FileType::RegularFile;
+    (is_file && stat.identity.size() > 0).then_some(FoundFile { held, stat })
 }
 
-fn trust_of(stat: &Stat) -> Trust {
-    match (stat.st_uid, stat.st_mode & 0o022) {
+fn trust_of(stat: FileStat) -> Trust {
+    match (stat.uid, stat.mode & 0o022) {
         (0, 0) => Trust::System,
         (owner, 0) if owner == rustix::process::geteuid().as_raw() => Trust::Own,
         _ => Trust::Stranger,

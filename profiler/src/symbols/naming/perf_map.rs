@@ -6,6 +6,7 @@
 use std::{
     fs::File,
     ops::{ControlFlow, Range},
+    os::fd::AsFd,
 };
 
 use offwake_recording::{
@@ -18,7 +19,9 @@ use super::{
     reverse_lines,
     script_names::{ScriptName, parse_script_name},
 };
-use crate::symbols::{frame_table::UnnamedFrame, name_limit::cut_name};
+use crate::symbols::{
+    address_spaces::held_file::FileIdentity, frame_table::UnnamedFrame, name_limit::cut_name,
+};
 
 /// Bytes that are read of all files together: as many lines as fit into them take some 5 s.
 const MAX_BYTES: u64 = 512 << 20;
@@ -35,12 +38,13 @@ impl ReadBudget {
         Self { left: maps, unread: MAX_BYTES }
     }
 
-    /// The part of a map that may be read: of a longer map its end. None if the file can't be read.
-    pub(crate) fn range(&mut self, file: &File) -> Option<Range<u64>> {
+    /// The part of a map that may be read: of a longer map its end. None if nothing is known of
+    /// the file.
+    pub(crate) fn range(&mut self, held: impl AsFd) -> Option<Range<u64>> {
         // What one map does not need is left to the others.
         let share = self.unread / self.left.max(1) as u64;
         self.left = self.left.saturating_sub(1);
-        let size = file.metadata().ok()?.len();
+        let size = FileIdentity::from_file(held).ok()?.size();
         self.unread -= size.min(share);
         Some(size.saturating_sub(share)..size)
     }

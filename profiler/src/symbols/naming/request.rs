@@ -1,7 +1,7 @@
 //! Looks up names. This is separate from the frame table because it takes long and recording may go
 //! on meanwhile, on another thread.
 
-use std::{collections::BTreeMap, fs::File};
+use std::{collections::BTreeMap, os::fd::OwnedFd, sync::Arc};
 
 use offwake_recording::{
     FrameId, Function,
@@ -43,7 +43,7 @@ pub(super) struct NamingJob {
 pub(super) enum OpenSource {
     Kernel,
     File(ModuleContent),
-    PerfMap(File),
+    PerfMap(Arc<OwnedFd>),
 }
 
 impl NamingRequest {

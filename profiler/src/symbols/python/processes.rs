@@ -17,7 +17,7 @@ use super::{
     code::{CodeNames, Named},
     image::{Image, NotFound},
     interpreter::{Captured, Interpreter, MappedAt, Part},
-    memory::ProcessMemory,
+    memory::{Look, ProcessMemory},
     merge::{ChainEnd, Doubt, Merged, NativeEnd, NativeFrame, merge},
     own_storage,
     threads::{Tasks, ThreadState, thread_states},
@@ -25,10 +25,11 @@ use super::{
 };
 use crate::{
     decode::PythonStack,
+    reader_process,
     symbols::{
         address_spaces::{
             PythonCandidate,
-            held_file::{is_unchanged, open_for_reading},
+            held_file::is_unchanged,
             modules::{ModuleContent, Modules},
         },
         clock::monotonic_now,
@@ -36,6 +37,8 @@ use crate::{
     },
 };
 
+/// Bytes of a file that a CPython is looked for in, at most. Debug builds have some 50 MiB.
+const MAX_IMAGE: u64 = 512 << 20;
 /// The module that Python frames lie in.
 pub(crate) const MODULE: &str = "[python]";
 /// The shortest time between two searches for the threads of a process.
@@ -132,7 +135,7 @@ impl PythonProcesses {
                 .or_insert_with(|| read_image(modules, candidate).map(Rc::new));
             let mapped = MappedAt { start: candidate.start, offset: candidate.offset };
             let found = match image {
-                Ok(image) => Interpreter::find(image, mapped, &memory),
+                Ok(image) => Interpreter::find(image, mapped, &memory.look()),
                 Err(why) => Err(*why),
             };
             match found {
@@ -174,10 +177,11 @@ impl PythonProcesses {
         }
         running.threads_found_at = at;
         let layout = running.interpreter.layout();
-        let states = thread_states(&running.interpreter, &running.memory, &Tasks::read(tgid));
+        let memory = running.memory.look();
+        let states = thread_states(&running.interpreter, &memory, &Tasks::read(tgid));
         if running.in_own_storage.is_none() {
             running.in_own_storage =
-                own_storage::find(&running.interpreter, &running.memory, &states.threads);
+                own_storage::find(&running.interpreter, &memory, &states.threads);
             let runs = running.in_own_storage;
             self.changed_programs.extend(runs.map(|runs| PythonProgram { tgid, runs: Some(runs) }));
         }
@@ -227,7 +231,7 @@ impl PythonProcesses {
     pub(crate) fn walk(&self, tgid: Tgid, tid: Tid) -> Option<PythonStack> {
         let running = self.running.get(&tgid)?.as_ref()?;
         let layout = running.interpreter.layout();
-        let (frames, end) = walk(&running.memory, running.threads.get(&tid)?, &layout)?;
+        let (frames, end) = walk(&running.memory.look(), running.threads.get(&tid)?, &layout)?;
         Some(PythonStack { hash: 0, frames, is_cut: end == ChainEnd::CutShort })
     }
 
@@ -269,9 +273,13 @@ impl PythonProcesses {
             chain.frames.iter().map(|frame| running.interpreter.part(frame)).collect();
         let chain_end = if chain.is_cut { ChainEnd::CutShort } else { ChainEnd::First };
         let merged = merge(&native, native_end, &parts, chain_end).into_iter();
+        let memory = running.memory.look();
+        memory.prefetch(chain.frames.iter().map(|frame| frame.code));
         let frames = merged.filter_map(|merged| match merged {
             Merged::Native(index) => Some(MergedFrame::Native(index)),
-            Merged::Python(index) => name(&mut self.names, tgid, running, chain.frames.get(index)?),
+            Merged::Python(index) => {
+                name(&mut self.names, tgid, running, &memory, chain.frames.get(index)?)
+            }
             Merged::Doubt(Doubt::NativeMissing) => Some(MergedFrame::Note(NATIVE_MISSING)),
             Merged::Doubt(Doubt::PythonMissing) => Some(MergedFrame::Note(PYTHON_MISSING)),
             Merged::Doubt(Doubt::Unplaced) => Some(MergedFrame::Note(UNPLACED)),
@@ -294,9 +302,10 @@ fn name(
     names: &mut CodeNames,
     tgid: Tgid,
     running: &Running,
+    memory: &Look<'_>,
     frame: &Captured,
 ) -> Option<MergedFrame> {
-    match names.name(tgid, &running.interpreter, &running.memory, frame) {
+    match names.name(tgid, &running.interpreter, memory, frame) {
         Named::Function(function) => Some(MergedFrame::Python(Function {
             name: cut_name(&function.name),
             file: Some(cut_name(&function.file).into()),
@@ -313,8 +322,10 @@ fn read_image(modules: &Modules, candidate: &PythonCandidate) -> Result<Image, N
     else {
         return Err(NotFound::NoPython);
     };
-    let opened = open_for_reading(file)
+    // A copy never makes anybody wait.
+    let copy = reader_process::copy_file(file, MAX_IMAGE)
+        .ok()
         .filter(|_| is_unchanged(file, *identity))
         .ok_or(NotFound::Unreadable)?;
-    Image::read(&ReadCache::new(opened), &candidate.path)
+    Image::read(&ReadCache::new(copy), &candidate.path)
 }

@@ -1,0 +1,158 @@
+//! File systems and processes that do not answer: [`silent_fs.c`](../../programs/silent_fs.c).
+
+use std::{
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use offwake_tests::{
+    kernel_objects::KernelObjects,
+    offwake::Offwake,
+    paths,
+    process::{descendants, wait_for_state},
+    programs::{Compiled, Program, Source},
+    wait_until::{wait_at_most, wait_until},
+};
+
+/// A second is recorded, and nobody waits for what does not answer for longer than this on a busy machine.
+const IN_TIME: Duration = Duration::from_secs(30);
+
+/// The program is its own file system, and a child.
+struct Silent {
+    server: Program,
+    target: u32,
+}
+
+impl Silent {
+    /// Starts it: `owner` mounts the file system, which falls silent, and the program does `what`.
+    fn start(owner: &str, what: &str) -> Result<Self> {
+        let source = Source { compiler: "cc", file: "silent_fs.c", flags: &["-O1", "-g"] };
+        let compiled = Compiled::compile_one(source)?;
+        let mount = paths::scratch_directory()?;
+        let mut command = Command::new(compiled.path("silent_fs"));
+        command.arg(mount.path()).args([owner, what]);
+        // The mount goes with the server, whose directory outlives it.
+        let mut server = Program::start_and_wait(&mut command, mount)?;
+        let target = descendants(server.pid())?.into_keys().next().context("it has no child")?;
+        server.signal_itself(libc::SIGUSR1)?;
+        wait_for_state(target, if what == "locked" { 'D' } else { 'S' })?;
+        Ok(Self { server, target })
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        // Without a server nobody waits for it any more. A mount of its own namespace is gone then.
+        drop(self.server.signal_itself(libc::SIGKILL));
+        let directory: &Path = self.server.directory();
+        drop(Command::new("umount").arg("--lazy").arg(directory).output());
+    }
+}
+
+/// What a profile of one second says on standard error.
+fn profile(silent: &Silent) -> Result<(String, offwake_tests::report::Report)> {
+    let target = silent.target.to_string();
+    let began = Instant::now();
+    let offwake = Offwake::profile()?.args(["-p", &target, "-d", "1s", "-o", "x.json", "--full"]);
+    let outcome = offwake.start()?.outcome_within(IN_TIME)?;
+    ensure!(outcome.status.success(), "{outcome}");
+    eprintln!("{:?}: {}", began.elapsed(), outcome.stderr);
+    Ok((outcome.stderr.clone(), outcome.report("x.json")?))
+}
+
+#[test]
+fn a_stack_in_a_silent_file_costs_that_stack() -> Result<()> {
+    for owner in ["root", "own"] {
+        let silent = Silent::start(owner, "stack")?;
+        let (said, report) = profile(&silent)?;
+        ensure!(report.loss_count("reader_processes_unanswered") == 1, "{:?}", report.loss);
+        let words = format!("not answered: the memory of process {}", silent.target);
+        ensure!(said.contains(&words), "{said}");
+        let ledger = report.thread(silent.target)?;
+        ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_program_on_a_silent_file_system_costs_the_names_of_its_functions() -> Result<()> {
+    let silent = Silent::start("root", "run")?;
+    let (said, report) = profile(&silent)?;
+    ensure!(report.loss_count("reader_files_unanswered") >= 1, "{:?}", report.loss);
+    ensure!(said.contains("not answered: ") && said.contains("/file"), "{said}");
+    let ledger = report.thread(silent.target)?;
+    ensure!(ledger.blocked_ns * 2 > ledger.wall_ns, "it sleeps nearly all the time: {ledger:?}");
+    Ok(())
+}
+
+/// The kernel waits for the server with each file that is closed, and with the end of a process that
+/// has one open.
+#[test]
+fn a_file_that_can_not_be_closed_costs_the_names_of_its_functions() -> Result<()> {
+    let silent = Silent::start("root", "close")?;
+    let (said, report) = profile(&silent)?;
+    ensure!(report.loss_count("reader_files_unanswered") >= 1, "{:?}", report.loss);
+    ensure!(said.contains("not answered: ") && said.contains("/file"), "{said}");
+    ensure!(report.thread(silent.target)?.wall_ns == report.window.duration_ns, "{report:?}");
+    Ok(())
+}
+
+#[test]
+fn a_process_that_holds_the_lock_on_its_mappings_costs_its_names() -> Result<()> {
+    let silent = Silent::start("root", "locked")?;
+    let (said, report) = profile(&silent)?;
+    ensure!(report.loss_count("reader_processes_unanswered") >= 1, "{:?}", report.loss);
+    ensure!(said.contains(&format!("process {}", silent.target)), "{said}");
+    Ok(())
+}
+
+/// Nobody serves the faults of that memory, and the kernel waits for nobody on our behalf.
+#[test]
+fn a_stack_that_somebody_would_have_to_serve_is_not_waited_for() -> Result<()> {
+    let silent = Silent::start("root", "served")?;
+    let (_said, report) = profile(&silent)?;
+    let ledger = report.thread(silent.target)?;
+    ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
+    Ok(())
+}
+
+#[test]
+fn killed_while_a_file_does_not_answer_it_leaves_nothing_in_the_kernel() -> Result<()> {
+    for what in ["stack", "run", "close", "locked"] {
+        let silent = Silent::start("root", what)?;
+        let mut recorder = Offwake::record()?
+            .args(["-p", &silent.target.to_string(), "-o", "x.offwake"])
+            .start_recording()?;
+        // One that reads waits for what never comes, in a state that no signal ends.
+        if what == "stack" {
+            wait_until("somebody to wait for the file", || {
+                let helpers = descendants(recorder.pid())?;
+                Ok(helpers.into_iter().find_map(|(pid, name)| {
+                    let is_stuck = name == "offwake-reader" && is_in_state(pid, 'D');
+                    is_stuck.then_some(pid)
+                }))
+            })
+            .and_then(|reader| {
+                let held = KernelObjects::held_by(reader)?;
+                ensure!(held.is_empty(), "the process that reads has {held:?}");
+                Ok(())
+            })?;
+        }
+        let held = KernelObjects::held_by(recorder.pid())?;
+        ensure!(!held.links.is_empty(), "nothing is attached: {held:?}");
+        recorder.signal(libc::SIGKILL)?;
+        recorder.outcome()?;
+        wait_at_most(Duration::from_secs(5), "the kernel to free everything", || {
+            Ok(held.still_loaded().is_empty().then_some(()))
+        })
+        .with_context(|| format!("{what}: left {:?}", held.still_loaded()))?;
+    }
+    Ok(())
+}
+
+fn is_in_state(pid: u32, wanted: char) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(wanted))
+}
