@@ -182,6 +182,45 @@ fn where_no_end_is_known_what_was_asked_for_the_client_counts() {
     assert_eq!(behind_server().forget_roles().blame(), expected);
 }
 
+/// B's request comes while the loop works for A, and the loop answers it in that slice. Where nothing
+/// tells which end asks, the answer looks like an ask for A's sake.
+#[test]
+fn an_answer_to_another_client_in_the_same_slice_is_no_ask() {
+    let scene = |loop_wakers: &[u32], life_of_b: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..####..........########", loop_wakers)
+            .thread(B, RECVFROM, life_of_b, &[LOOP, LOOP])
+            .thread(V, RECVFROM, "########################", &[])
+            .forget_roles()
+    };
+    let expected = ticks(&[("work 20", 4), ("event_loop", 14)]);
+    // B's next request begins the slice in which A is answered.
+    assert_eq!(scene(&[A, B], "####.############.######").blame(), expected);
+    // Another client's does.
+    assert_eq!(scene(&[A, V], "####.###################").blame(), expected);
+}
+
+/// The loop is late with an answer to B: B waits for it since before the slice that A began. Another
+/// answer, which came in a slice that B had begun, tells that B is a client.
+#[test]
+fn a_late_answer_to_another_client_is_no_ask() {
+    let blame = |life_of_b: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "####................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, ".##.###.........########", &[B, A, B])
+            .thread(B, RECVFROM, life_of_b, &[LOOP, LOOP])
+            .forget_roles()
+            .blame()
+    };
+    // B had its first answer at 2, or has its second one at 17.
+    let expected = ticks(&[("work 20", 4), ("event_loop", 12)]);
+    assert_eq!(blame("#.#...##################"), expected);
+    assert_eq!(blame("##....##########.#######"), expected);
+    // Nothing says so: it was asked at 6, and it answers at 16.
+    assert_eq!(blame("##....##################"), ticks(&[("work 20", 6), ("work 40", 10)]));
+}
+
 /// U is asked through connections that live for one request each. It is busy when the loop asks for A,
 /// so that the ask wakes nobody; and nobody has looked at the connection before it was gone.
 #[test]

@@ -26,6 +26,10 @@ use super::{
 /// very many are under way at once.
 const MAX_SEARCHED: usize = 4_096;
 
+/// How many wakes to either side of an ask are compared with it: most clients show within a few
+/// answers that they are clients.
+const MAX_COMPARED: usize = 16;
+
 /// One wake of a thread of a process by a thread of another.
 #[derive(Clone, Copy, Debug)]
 struct ProcessWake {
@@ -108,6 +112,15 @@ impl ProcessWakes {
         let end = all.partition_point(|wake| wake.at < to);
         let until_to = all.get(..end).unwrap_or_default();
         until_to.iter().rev().take(MAX_SEARCHED).take_while(move |wake| wake.at >= from).copied()
+    }
+
+    /// Returns the last few wakes before `at`, and the first few since.
+    fn around(&self, (waker, woken): (Tgid, Tgid), at: Timestamp) -> &[ProcessWake] {
+        let all = self.wakes.get(&waker).and_then(|woken_by| woken_by.get(&woken));
+        let all = all.map_or([].as_slice(), Vec::as_slice);
+        let place = all.partition_point(|wake| wake.at < at);
+        let end = place.saturating_add(MAX_COMPARED).min(all.len());
+        all.get(place.saturating_sub(MAX_COMPARED)..end).unwrap_or_default()
     }
 
     /// Returns the other processes that a process woke threads of.
@@ -240,6 +253,20 @@ impl Blame<'_> {
     /// of the one that it woke.
     fn is_ask(&self, wait: WaitIndex) -> bool {
         self.pattern(wait).is_some_and(|(_, pattern)| pattern.side != ConnectionSide::Asking)
+    }
+
+    /// Returns whether a connection's ends tell that a wake was an ask: the one that it woke waited
+    /// for its next request.
+    pub(super) fn is_ask_by_side(&self, ask: &Ask) -> bool {
+        self.pattern(ask.wait).is_some_and(|(_, pattern)| pattern.side == ConnectionSide::Serving)
+    }
+
+    /// Returns the wakes between the same two processes shortly before and after an ask, as asks.
+    pub(super) fn wakes_around(&self, ask: &Ask) -> impl Iterator<Item = Ask> + '_ {
+        let tgid = |thread| self.timeline.thread(thread).map(|thread| thread.tgid);
+        let pair = tgid(ask.asker).zip(tgid(ask.callee));
+        let wakes = pair.map_or([].as_slice(), |pair| self.process_wakes.around(pair, ask.at));
+        wakes.iter().filter_map(|&wake| self.ask_of_wake(wake))
     }
 
     /// Returns whether what ended a wait may have been the ask that `answer` is the answer to.

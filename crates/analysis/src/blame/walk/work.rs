@@ -184,18 +184,24 @@ impl Walker<'_> {
         rest: TimeRange,
         leg: &Leg,
     ) -> WorkStep {
-        let found = self.blame.find_ask(wait, |ask| self.is_for_waiter(ask, rest, leg));
+        // Where the loop's own end tells that this is an answer, nobody answered in the other direction.
+        let is_direction_known = pattern.work_wait != WorkWait::Unclear;
+        let is_for_waiter = |walker: &Self, ask: &Ask| {
+            walker.is_for_waiter(ask, rest, leg)
+                && (is_direction_known || walker.is_proven_ask(ask))
+        };
+        let found = self.blame.find_ask(wait, |ask| is_for_waiter(self, ask));
         // After a timer, and where nothing tells which end asks, only what was asked for the waiter
         // in question can have been waited for.
-        let is_sure = pattern.work_wait != WorkWait::Unclear && leg.unexplained == NOT_EXPLAINED;
+        let is_sure = is_direction_known && leg.unexplained == NOT_EXPLAINED;
         let at = self.position_inside(pattern, IdleHint::Busy, leg.at);
         match found {
             AskSearch::Found(ask)
-                if !self.is_for_waiter(&ask, rest, leg) && self.is_done_meanwhile(rest, leg) =>
+                if !is_for_waiter(self, &ask) && self.is_done_meanwhile(rest, leg) =>
             {
                 self.walk_unasked(wait, pattern, rest, leg)
             }
-            AskSearch::Found(ask) if is_sure || self.is_for_waiter(&ask, rest, leg) => {
+            AskSearch::Found(ask) if is_sure || is_for_waiter(self, &ask) => {
                 self.walk_waker(wait, rest.since(ask.at), at);
                 self.move_to_asker(ask, rest, leg)
             }
@@ -282,7 +288,39 @@ impl Walker<'_> {
     fn find_open_ask(&self, rest: TimeRange, leg: &Leg) -> Option<Ask> {
         let process = self.blame.timeline.thread(leg.thread)?.tgid;
         let range = (self.find_awake_since(rest.from), rest.to);
-        self.blame.find_open_ask(process, range, leg.to, |ask| self.is_for_waiter(ask, rest, leg))
+        self.blame.find_open_ask(process, range, leg.to, |ask| {
+            self.is_for_waiter(ask, rest, leg) && self.is_proven_ask(ask)
+        })
+    }
+
+    /// Returns whether a wake was an ask, and no answer to another client. Where the connection's ends
+    /// don't tell, the one that was woken must have waited since before the slice of the wake began:
+    /// a client that asks while the loop is awake begins to wait within it.
+    ///
+    /// ```text
+    /// loop  ..poll..[ A: asks U, answers B ]..poll..
+    /// U     ............[ works                        asked: it waited already
+    /// B     ----asks--+......[                         answered
+    /// ```
+    ///
+    /// A client whose answer is late waits since before the slice as well. It gives itself away by its
+    /// other answers: those come in slices that it has begun.
+    fn is_proven_ask(&self, ask: &Ask) -> bool {
+        if self.blame.is_ask_by_side(ask) {
+            return true;
+        }
+        let timeline = self.blame.timeline;
+        let Some(begun) = self.find_slice_start(ask.asker, ask.at) else { return false };
+        let Some(place) = timeline.blocked_interval(ask.wait) else { return false };
+        let Some(process) = timeline.thread(ask.callee).map(|thread| thread.tgid) else {
+            return false;
+        };
+        let is_begun_by_callee = |wake: Ask| {
+            let begun = self.find_slice_start(wake.asker, wake.at);
+            let giver = begun.and_then(|begun| timeline.thread(begun.giver));
+            giver.is_some_and(|giver| giver.tgid == process)
+        };
+        place.from < begun.at && !self.blame.wakes_around(ask).any(is_begun_by_callee)
     }
 
     /// Returns whether what was asked for the waiter in question got done between the wait's end and the
