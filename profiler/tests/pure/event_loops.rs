@@ -11,7 +11,7 @@ use offwake_analysis::{
 };
 use offwake_recording::{
     FileId, FileKind, OpenFile, Recording, SocketRole, StackRef, ThreadKind, WakeContext,
-    units::{Tgid, Tid},
+    units::{Nanos, Tgid, Tid},
 };
 
 use crate::{
@@ -364,6 +364,39 @@ fn a_timer_that_was_due_while_the_loop_was_awake_was_waited_for() {
     assert_eq!(blame(6), ticks(&[("work 20", 2), ("timer", 16)]));
     assert_eq!(blame(60), ticks(&[("work 20", 2), ("event_loop", 16)]));
     assert_eq!(blame(-1), ticks(&[("work 20", 2), ("event_loop", 16)]));
+}
+
+/// The loop answers at 20, and its last poll began at 14. Where a poll counts whole milliseconds, the
+/// timer may have been due up to two of them before the timeout.
+#[test]
+fn a_timeout_in_nanoseconds_is_not_rounded() {
+    const PPOLL: u32 = 271;
+    const EPOLL_PWAIT2: u32 = 441;
+    let blame = |call, timeout_us: u64| {
+        let mut scene = Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..##....#....#....######", &[A, B, B, B])
+            .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP]);
+        edit(&mut scene.recording, |waits| {
+            let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(LOOP)).expect("a wait");
+            if call == EPOLL_WAIT {
+                last.syscall = syscall(call, [5, 0, 1, timeout_us / 1_000, 0, 0]);
+            } else {
+                last.syscall = syscall(call, [5, 2, 0, 0, 0, 0]);
+                last.timeout = Some(Nanos(timeout_us * 1_000));
+            }
+        });
+        scene.blame()
+    };
+    let was_due = ticks(&[("work 20", 2), ("timer", 16)]);
+    let was_not_due = ticks(&[("work 20", 2), ("event_loop", 16)]);
+    assert_eq!(blame(EPOLL_WAIT, 8_000), was_due);
+    for call in [PPOLL, EPOLL_PWAIT2] {
+        // The call began a little before the thread left its CPU.
+        assert_eq!(blame(call, 6_020), was_due, "{call}");
+        assert_eq!(blame(call, 7_000), was_not_due, "{call}");
+        assert_eq!(blame(call, 8_000), was_not_due, "{call}");
+    }
 }
 
 #[test]

@@ -101,9 +101,35 @@ fn is_event_loop(wait: &Wait, cause: Cause, evidence: FrameEvidence) -> bool {
         && waits_for_any
 }
 
-/// How much later than a timer event loops wake for it: they count whole milliseconds, and round
-/// up.
-const TIMER_ROUNDING: Nanos = Nanos(2_000_000);
+/// How much later than a timer event loops wake for it where a timeout counts whole milliseconds:
+/// they round up.
+const MILLISECOND_ROUNDING: Nanos = Nanos(2_000_000);
+
+/// How much later than its call a thread that waits leaves its CPU, at most: its timeout counts from
+/// the call.
+const CALL_TO_SWITCH: Nanos = Nanos(50_000);
+
+/// A timeout that an event loop waited with.
+struct LoopTimeout {
+    length: Nanos,
+    /// How long before the timeout ends the loop's timer may have been due.
+    rounding: Nanos,
+}
+
+impl LoopTimeout {
+    fn from_wait(wait: &Wait) -> Option<Self> {
+        let syscall = wait.syscall.as_ref()?;
+        let milliseconds = match syscalls::name(syscall)? {
+            "epoll_wait" | "epoll_pwait" => syscall.args[3],
+            "poll" => syscall.args[2],
+            // ppoll, epoll_pwait2: nanoseconds, which nothing has to be rounded to.
+            _ => return Some(Self { length: wait.timeout?, rounding: CALL_TO_SWITCH }),
+        };
+        // A negative number means no timeout; the upper half of the register is not part of it.
+        let milliseconds = u64::try_from(milliseconds as i32).ok()?;
+        Some(Self { length: Nanos(milliseconds * 1_000_000), rounding: MILLISECOND_ROUNDING })
+    }
+}
 
 impl Blame<'_> {
     /// Returns whether a timeout that an event loop waited with was over at `at`, or would have been
@@ -111,22 +137,10 @@ impl Blame<'_> {
     pub(super) fn is_timer_due(&self, wait: WaitIndex, at: Timestamp) -> bool {
         let wait = self.recording.waits.get(wait.0 as usize);
         wait.is_some_and(|wait| {
-            timeout(&wait).is_some_and(|timeout| wait.off + timeout <= at + TIMER_ROUNDING)
+            LoopTimeout::from_wait(&wait)
+                .is_some_and(|timeout| wait.off + timeout.length <= at + timeout.rounding)
         })
     }
-}
-
-/// Returns the timeout that an event loop waited with.
-fn timeout(wait: &Wait) -> Option<Nanos> {
-    let syscall = wait.syscall.as_ref()?;
-    let milliseconds = match syscalls::name(syscall)? {
-        "epoll_wait" | "epoll_pwait" => syscall.args[3],
-        "poll" => syscall.args[2],
-        _ => return wait.timeout,
-    };
-    // A negative number means no timeout; the upper half of the register is not part of it.
-    let milliseconds = u64::try_from(milliseconds as i32).ok()?;
-    Some(Nanos(milliseconds * 1_000_000))
 }
 
 /// Returns whether a wake was made by sending something through a socket, as far as it can be told:
