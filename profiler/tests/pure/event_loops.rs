@@ -16,7 +16,9 @@ use offwake_recording::{
 
 use crate::{
     draw::{TICK, edit, live, recording},
-    fixtures::{EPOLL_WAIT, FUTEX, POLL, RECVFROM, file, kernel, syscall, tcp, user},
+    fixtures::{
+        CLOCK_NANOSLEEP, EPOLL_WAIT, FUTEX, POLL, RECVFROM, file, kernel, syscall, tcp, user,
+    },
 };
 
 const A: u32 = 7;
@@ -449,6 +451,49 @@ fn one_thread_asks_and_another_gets_the_answer() {
     let expected =
         [("cpu_queue 20", 1), ("work 20", 2), ("work 21", 1), ("work 30", 7), ("timer", 7)];
     assert_eq!(blame, ticks(&expected));
+}
+
+/// A thread of the loop's own process wakes it from time to time (a ticker). U's answer for A comes while
+/// the loop is awake for that: what the ticker did meanwhile says nothing.
+#[test]
+fn what_a_ticker_of_the_loops_process_did_is_not_waited_for() {
+    let ticker = LOOP + 1;
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##............########", &[A, ticker])
+        .thread(ticker, CLOCK_NANOSLEEP, "#...............##......", &[TIMER, TIMER])
+        .thread(U, RECVFROM, "...###############......", &[LOOP, TIMER])
+        .in_loop_process(&[LOOP, ticker]);
+    assert_eq!(scene.blame(), ticks(&[("work 20", 5), ("work 30", 13)]));
+}
+
+/// The loop asks U for A until 10, and then hands a thread of a pool a job for A (at 11). That thread is
+/// busy throughout, before that with what others asked for.
+#[test]
+fn a_pool_thread_has_only_the_time_since_it_could_be_handed_the_job() {
+    let pool = LOOP + 1;
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##......##....########", &[A, U, pool])
+        .thread(pool, FUTEX, "######..################", &[V])
+        .thread(V, RECVFROM, "########################", &[])
+        .thread(U, RECVFROM, "...#######..############", &[LOOP, LOOP])
+        .in_loop_process(&[LOOP, pool]);
+    let expected = [("work 20", 7), ("work 21", 4), ("work 30", 7)];
+    assert_eq!(scene.blame(), ticks(&expected));
+}
+
+/// The pool is full: its thread is busy with another's job when A asks, and does A's after it.
+#[test]
+fn a_full_pool_is_waited_for() {
+    let pool = LOOP + 1;
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##............########", &[A, pool])
+        .thread(pool, FUTEX, "########################", &[])
+        .in_loop_process(&[LOOP, pool]);
+    // [2, 4): the loop works on A's request itself.
+    assert_eq!(scene.blame(), ticks(&[("work 20", 6), ("work 21", 12)]));
 }
 
 #[test]

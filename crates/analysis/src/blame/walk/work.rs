@@ -209,7 +209,7 @@ impl Walker<'_> {
                 self.walk_unseen_ask(wait, before, rest, (leg, at))
             }
             AskSearch::Unseen(_) if pattern.work_wait == WorkWait::OwnProcess => {
-                self.move_to_waker(wait, rest, leg)
+                self.walk_unseen_job(wait, rest, (leg, at))
             }
             AskSearch::Found(_) | AskSearch::Unseen(_) => {
                 self.walk_unasked(wait, pattern, rest, leg)
@@ -243,6 +243,69 @@ impl Walker<'_> {
         self.walk_waker(wait, rest.since(asked), at);
         let (stack, expects) = (StackPairId::NONE, leg.at.expects);
         self.move_to(HopTo { thread, at: asked, stack, expects }, rest.until(asked), leg)
+    }
+
+    /// Walks the time before another thread of the process woke the loop, which nobody was seen to hand a
+    /// job to. It may have woken the loop for others (a ticker): what was asked for the waiter, and
+    /// got done meanwhile, comes first. Else it had its job at the latest when the loop went back to
+    /// sleep after it last worked for the waiter. What it did before that, it did for others.
+    ///
+    /// ```text
+    /// loop  ..poll..[ A: asks U ]..poll..[ U's answer, queues a job ]..poll..[ answers A ]
+    /// pool  -- works for others ---------------------------------------------+
+    /// blame         | loop  |     U      |           loop           |  pool  |   loop
+    /// ```
+    fn walk_unseen_job(
+        &mut self,
+        wait: WaitIndex,
+        rest: TimeRange,
+        (leg, at): (&Leg, ChainPosition),
+    ) -> WorkStep {
+        if self.is_done_meanwhile(rest, leg) {
+            let Some((_, pattern)) = self.blame.pattern(wait) else { return WorkStep::NoWorkWait };
+            return self.walk_unasked(wait, pattern, rest, leg);
+        }
+        let set_to_work = self.find_answer_for_waiter(wait, rest, leg);
+        let Some((thread, begun)) =
+            set_to_work.or_else(|| self.find_request_of_waiter(leg.thread, rest))
+        else {
+            return self.move_to_waker(wait, rest, leg);
+        };
+        let handed_over = self.find_next_work_wait(thread, begun).unwrap_or(begun);
+        self.walk_waker(wait, rest.since(handed_over), at);
+        let (stack, expects) = (StackPairId::NONE, leg.at.expects);
+        self.move_to(
+            HopTo { thread, at: handed_over, stack, expects },
+            rest.until(handed_over),
+            leg,
+        )
+    }
+
+    /// Returns when the loop last got an answer, before the end of `last`, to what it had asked for the
+    /// waiter.
+    fn find_answer_for_waiter(
+        &self,
+        last: WaitIndex,
+        rest: TimeRange,
+        leg: &Leg,
+    ) -> Option<(ThreadIndex, Timestamp)> {
+        let track = &self.blame.timeline.thread(leg.thread)?.track;
+        let end = track.count_begun_before(rest.to, track.len());
+        (end.saturating_sub(MAX_SLICE_INTERVALS)..end)
+            .rev()
+            .map_while(|place| track.get(place).filter(|interval| interval.to > rest.from))
+            .find_map(|interval| {
+                let State::Blocked(wait) = interval.state else { return None };
+                let (_, pattern) = self.blame.pattern(wait).filter(|_| wait != last)?;
+                if !matches!(pattern.work_wait, WorkWait::Answer | WorkWait::OwnProcess) {
+                    return None;
+                }
+                let is_for_waiter = |ask: &Ask| self.is_for_waiter(ask, rest, leg);
+                match self.blame.find_ask(wait, is_for_waiter) {
+                    AskSearch::Found(ask) if is_for_waiter(&ask) => Some((leg.thread, interval.to)),
+                    AskSearch::Found(_) | AskSearch::Unseen(_) => None,
+                }
+            })
     }
 
     /// Returns when a thread was last set to work by the one that waits for it, if that was in
