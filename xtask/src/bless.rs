@@ -16,7 +16,10 @@ pub fn bless() -> anyhow::Result<()> {
         "offwake",
         "--package",
         "offwake-tests",
+        "--",
+        // Some tests are named for the file, others for what they compare.
         "golden",
+        "blessed",
     ]))?;
     build::build()?;
     instructions::bless()?;

@@ -391,23 +391,19 @@ fn name_last_owner(
             WaitedOn::Futex { .. } => None,
         })
     };
-    match link {
-        Some(link) if link.awaited != Awaited::Answer => {
-            let owner = teller.owner(wait.threads().next()?, &link.owner, writer);
-            Some(match link.awaited {
-                Awaited::Lock | Awaited::WriteLock | Awaited::FileLock => {
-                    format!("held by {owner}")
-                }
-                Awaited::Accept => format!("{owner} has not accepted it"),
-                Awaited::ThreadEnd | Awaited::Child | Awaited::Answer => {
-                    format!("{owner} has not ended")
-                }
-            })
+    let silent_peer = || {
+        let peer = peer()?;
+        Some(format!("{} {} has not answered", text::terminal(&peer.comm), peer.tgid))
+    };
+    let Some(link) = link else { return silent_peer() };
+    let owner = || Some(teller.owner(wait.threads().next()?, &link.owner, writer));
+    match link.awaited {
+        Awaited::Answer => silent_peer(),
+        Awaited::Lock | Awaited::WriteLock | Awaited::FileLock => {
+            Some(format!("held by {}", owner()?))
         }
-        _ => {
-            let peer = peer()?;
-            Some(format!("{} {} has not answered", text::terminal(&peer.comm), peer.tgid))
-        }
+        Awaited::Accept => Some(format!("{} has not accepted it", owner()?)),
+        Awaited::ThreadEnd | Awaited::Child => Some(format!("{} has not ended", owner()?)),
     }
 }
 

@@ -8,7 +8,7 @@ use offwake_recording::units::Nanos;
 use crate::text;
 
 /// The most columns of a line.
-const WIDTH: usize = 100;
+pub(super) const WIDTH: usize = 100;
 
 /// The styles that emphasise what matters most.
 #[derive(Clone, Copy, Default)]

@@ -150,7 +150,10 @@ fn write_ledgers(
     let more_threads = report.threads.len().saturating_sub(shown_threads);
     let more_processes = report.processes.len().saturating_sub(shown_processes);
     if more_threads > 0 {
-        writeln!(out, "  and {more_threads} more threads, {more_processes} more processes")?;
+        writeln!(
+            out,
+            "  and {more_threads} more threads, {more_processes} more processes: -o wait.html"
+        )?;
     }
     Ok(())
 }
@@ -178,7 +181,7 @@ fn write_containers(
         write_line(out, &describe_container(container))?;
     }
     if met.len() > CONTAINERS {
-        writeln!(out, "  and {} more", met.len() - CONTAINERS)?;
+        writeln!(out, "  and {} more: -o wait.json", met.len() - CONTAINERS)?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use offwake_recording::units::{Nanos, Tid};
 
 use super::{
     BlameEntry, Report, WaitEntry, describe,
-    styled_lines::{SummaryStyles, percent, write_line, write_styled},
+    styled_lines::{SummaryStyles, WIDTH, percent, write_line, write_styled},
     wake_context,
 };
 use crate::{
@@ -89,19 +89,34 @@ pub(super) fn write(
     let more = worst.len().saturating_sub(SHOWN);
     if more > 0 {
         let time: Nanos = worst.iter().skip(SHOWN).map(|(_, worst)| worst.blocked).sum();
-        writeln!(out, "  and {more} more, {time}")?;
+        writeln!(out, "  and {more} more, {time}: -o wait.html")?;
     }
     if !asleep.is_empty() {
-        let words: Vec<_> = (asleep.iter())
+        let names: Vec<_> = (asleep.iter())
             .map(|wait| {
                 let who = describe::thread(&wait.comm, wait.tid, wait.container.as_deref());
                 format!("{who} ({})", wait.cause.name())
             })
             .collect();
         writeln!(out)?;
-        write_line(out, &format!("asleep all the time: {}: {}", asleep.len(), words.join(", ")))?;
+        write_line(out, &asleep_line(&names))?;
     }
     Ok(())
+}
+
+/// Names the threads that never woke, as many as a line has room for, and counts the others.
+fn asleep_line(names: &[String]) -> String {
+    let line = |named: usize| {
+        let mut words = names[..named].to_vec();
+        if named < names.len() {
+            words.push(format!("{} more: -o wait.html", names.len() - named));
+        }
+        format!("asleep all the time: {}: {}", names.len(), words.join(", "))
+    };
+    // A line has far fewer columns than a busy machine has threads.
+    let most = names.len().min(WIDTH);
+    let fitting = (0..=most).rev().map(line).find(|line| line.chars().count() <= WIDTH);
+    fitting.unwrap_or_else(|| line(0))
 }
 
 /// Returns whether a thread never woke. A reader who looks for delays looks elsewhere first.
@@ -268,5 +283,23 @@ impl<'a> SpentOn<'a> {
         let container = describe::container_suffix(self.container);
         let thread = self.comm.map(|comm| thread(text::terminal(comm)) + &container);
         describe::blame(self.kind, self.reason, thread, self.holder.map(text::terminal))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_that_never_woke_are_named_as_far_as_a_line_has_room() {
+        let names = |count: usize| vec!["worker 17591 (futex)".to_owned(); count];
+        let few = asleep_line(&names(3));
+        assert_eq!(few.matches("worker").count(), 3);
+        assert!(!few.contains("more"), "{few}");
+        let many = asleep_line(&names(5_000));
+        assert!(many.chars().count() <= WIDTH, "{many}");
+        assert!(many.matches("worker").count() == 2 && many.contains("4998 more: -o wait.html"));
+        let long = asleep_line(&["x".repeat(200), "y".to_owned()]);
+        assert_eq!(long, "asleep all the time: 2: 2 more: -o wait.html");
     }
 }

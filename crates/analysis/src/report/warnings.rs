@@ -5,6 +5,9 @@ use offwake_recording::{ClosedBy, units::Nanos};
 use super::{ClockStep, Report, Suspension};
 use crate::text;
 
+/// The most events of one kind that have a line each; of more, one line has the number.
+const LISTED: usize = 3;
+
 impl Report {
     /// Returns what a reader must know before believing the rest, one line each; none if all is
     /// well.
@@ -94,19 +97,40 @@ fn warnings(report: &Report) -> Vec<String> {
         let tables = integrity.tables_missing.join(", ");
         say(format!("DAMAGED: the recording has no {}", text::terminal(&tables)));
     }
-    for ClockStep { step_ns, .. } in &integrity.clock_steps {
-        let by = Nanos(step_ns.unsigned_abs());
-        let which = if *step_ns < 0 { "back" } else { "forward" };
-        say(format!(
-            "the wall's clock was set {which} by {by} meanwhile; no time here depends on it"
-        ));
-    }
-    for Suspension { suspended_ns, .. } in &integrity.suspensions {
-        say(format!(
-            "the machine was suspended for {suspended_ns} meanwhile: that time counts nowhere"
-        ));
-    }
+    lines.extend(clock_step_lines(&integrity.clock_steps));
+    lines.extend(suspension_lines(&integrity.suspensions));
     lines
+}
+
+/// Describes how the wall's clock was set: each step, or how many there were if they are many.
+fn clock_step_lines(steps: &[ClockStep]) -> Vec<String> {
+    if steps.len() > LISTED {
+        let count = steps.len();
+        return vec![format!(
+            "the wall's clock was set {count} times meanwhile; no time here depends on it (each: -o wait.json)"
+        )];
+    }
+    let describe = |step: &ClockStep| {
+        let by = Nanos(step.step_ns.unsigned_abs());
+        let which = if step.step_ns < 0 { "back" } else { "forward" };
+        format!("the wall's clock was set {which} by {by} meanwhile; no time here depends on it")
+    };
+    steps.iter().map(describe).collect()
+}
+
+/// Describes when the machine was suspended: each time, or all as one if they are many.
+fn suspension_lines(suspensions: &[Suspension]) -> Vec<String> {
+    if suspensions.len() > LISTED {
+        let time: Nanos = suspensions.iter().map(|suspension| suspension.suspended_ns).sum();
+        let count = suspensions.len();
+        return vec![format!(
+            "the machine was suspended {count} times, {time}: that time counts nowhere (each: -o wait.json)"
+        )];
+    }
+    let describe = |Suspension { suspended_ns, .. }: &Suspension| {
+        format!("the machine was suspended for {suspended_ns} meanwhile: that time counts nowhere")
+    };
+    suspensions.iter().map(describe).collect()
 }
 
 /// Describes what is missing because a process or a file system did not answer, or nobody could ask.
@@ -145,4 +169,40 @@ fn parser_failures(report: &Report) -> Option<String> {
     ]);
     (!costs.is_empty())
         .then(|| format!("missing are {costs}: offwake's own process that reads programs {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use offwake_recording::units::Timestamp;
+
+    use super::*;
+
+    fn suspension(milliseconds: u64) -> Suspension {
+        let (after_ns, before_ns) = (Timestamp(0), Timestamp(1));
+        Suspension { after_ns, before_ns, suspended_ns: Nanos(milliseconds * 1_000_000) }
+    }
+
+    fn clock_step(step_ns: i64) -> ClockStep {
+        ClockStep { after_ns: Timestamp(0), before_ns: Timestamp(1), step_ns }
+    }
+
+    #[test]
+    fn few_suspensions_have_a_line_each_and_many_have_one_with_their_sum() {
+        assert_eq!(suspension_lines(&[suspension(1); LISTED]).len(), LISTED);
+        let many = suspension_lines(&[suspension(2); 1_000]);
+        assert_eq!(many.len(), 1);
+        assert!(many[0].contains("1000 times, 2.00 s"), "{many:?}");
+        assert!(suspension_lines(&[]).is_empty());
+    }
+
+    #[test]
+    fn few_steps_of_the_clock_have_a_line_each_and_many_have_one() {
+        let few = clock_step_lines(&[clock_step(-1_000_000), clock_step(1_000_000)]);
+        assert_eq!(few.len(), 2);
+        assert!(few[0].contains("back") && few[1].contains("forward"), "{few:?}");
+        let many = clock_step_lines(&[clock_step(5); 1_000]);
+        assert_eq!(many.len(), 1);
+        assert!(many[0].contains("1000 times"), "{many:?}");
+        assert!(clock_step_lines(&[]).is_empty());
+    }
 }

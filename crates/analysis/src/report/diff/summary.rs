@@ -54,7 +54,7 @@ fn write_table(out: &mut dyn io::Write, title: &str, changes: &[&Change<'_>]) ->
     }
     match changes.len().saturating_sub(SHOWN) {
         0 => Ok(()),
-        more => writeln!(out, "  and {more} more"),
+        more => writeln!(out, "  and {more} more: -o diff.folded"),
     }
 }
 

@@ -342,11 +342,12 @@ fn title(name: &str, details: &str) -> String {
     format!("{name} ({details})")
 }
 
-/// As much of a name as fits: its beginning, which says more than its end.
+/// As much of a name as fits: its beginning, which says more than its end. A single letter says
+/// nothing.
 fn shorten(name: &str, room: usize) -> String {
     match room {
-        0..3 => String::new(),
         _ if name.chars().count() < room => name.to_owned(),
+        0..4 => String::new(),
         _ => name.chars().take(room - 2).chain("..".chars()).collect(),
     }
 }
@@ -359,7 +360,9 @@ mod tests {
     fn names_are_shortened_to_what_fits() {
         assert_eq!(shorten("futex", 6), "futex");
         assert_eq!(shorten("futex", 5), "fut..");
-        assert_eq!(shorten("futex", 2), "");
+        assert_eq!(shorten("futex", 4), "fu..");
+        assert_eq!(shorten("futex", 3), "");
+        assert_eq!(shorten("cc", 3), "cc");
     }
 
     #[test]

@@ -30,7 +30,9 @@ export function showFlame() {
   canvas = el('div', { class: 'flame', role: 'tree', 'aria-label': 'Flame graph of waiting', onkeydown: moveFocus });
   crumbs = el('p', { class: 'crumbs' });
   said = el('p', { class: 'said', 'aria-live': 'polite' });
-  const legend = el('ul', { class: 'legend' }, ...CLASSES.map((known) => el('li', {},
+  // Those that no box has would push the graph off the first screen.
+  const drawn = new Set([...page.hops.class, ...page.flame.class]);
+  const legend = el('ul', { class: 'legend' }, ...CLASSES.filter((_, n) => drawn.has(n)).map((known) => el('li', {},
     el('span', { class: `key c-${known.key}`, 'aria-hidden': 'true' }), known.name, el('small', {}, known.means))));
   const quiet = button('without idle and asleep', () => {
     hideQuiet(!hidesQuiet);

@@ -130,7 +130,7 @@ function box(graph, edges, n, at) {
   const incoming = edges.filter((edge) => edge.to === n).length;
   const longest = Math.floor((at.width - 16) / LETTER);
   return svg('g', {
-    class: `node${node.outside === null ? '' : ` outside ${node.outside}`}${chosen === n ? ' chosen' : ''}${isWanted(name) ? ' match' : ''}`,
+    class: `node${node.outside === null ? '' : ` outside c-${node.outside}`}${chosen === n ? ' chosen' : ''}${isWanted(name) ? ' match' : ''}`,
     transform: `translate(${round(at.x - at.width / 2)} ${round(at.y - at.height / 2)})`,
     tabindex: 0, role: 'button', 'data-node': n, 'aria-pressed': String(chosen === n),
     'aria-label': `${name}, waits for ${outgoing}, waited for by ${incoming}. ${under(node)}`,

@@ -99,13 +99,13 @@
     return `${(100 * part).toFixed(4)}%`;
   }
 
-  // A name's beginning says more than its end.
+  // A name's beginning says more than its end; a single letter says nothing.
   function shorten(name, room) {
-    const characters = Math.floor(room / characterWidth);
-    if (characters < 2) {
-      return '';
+    if (name.length * characterWidth < room) {
+      return name;
     }
-    return name.length * characterWidth < room ? name : `${name.slice(0, characters - 2)}..`;
+    const characters = Math.floor(room / characterWidth);
+    return characters < 4 ? '' : `${name.slice(0, characters - 2)}..`;
   }
 
   function fitWindow() {
