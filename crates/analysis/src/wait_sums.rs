@@ -5,10 +5,12 @@ use offwake_recording::{
     Id, Pattern, ThreadRef, Wait, WakeContext,
     units::{Nanos, Timestamp},
 };
+use rayon::prelude::*;
 
 use crate::{
     blame::{
-        Blame, BlamePart, BlameParts, Chains, HopDetail, IdleState, StackPairId, WakeSource,
+        Blame, BlamePart, BlameParts, Chains, HopDetail, IdleState, ImportedChains, StackPairId,
+        WakeSource,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
     filter::{Filter, WaitFilter},
@@ -69,6 +71,22 @@ pub(crate) struct WaitTotals {
     pub(crate) parts: BlameParts,
     /// When the first of them ended.
     pub(crate) ended: Timestamp,
+}
+
+impl WaitTotals {
+    /// Adds the sums of later waits of the same key.
+    fn append(&mut self, later: Self, imported: &ImportedChains) {
+        if self.count == 0 {
+            self.ended = later.ended;
+        }
+        self.timeout = self.timeout.and(later.timeout);
+        self.count += later.count;
+        self.retries += later.retries;
+        self.blocked += later.blocked;
+        self.longest = self.longest.max(later.longest);
+        self.idle += later.idle;
+        self.parts.append(later.parts, imported);
+    }
 }
 
 /// The timeout that several waits had.
@@ -255,21 +273,19 @@ impl WaitSums {
     /// Adds the sums of later waits.
     fn append(&mut self, later: Self, chains: &mut Chains, their_chains: &Chains) {
         let imported = chains.import(their_chains);
+        // The keys in their order on one CPU, the millions of parts on all.
+        let mut later_by_place: Vec<Option<WaitTotals>> = Vec::new();
         for (key, more) in later.waits {
-            let sum = self.waits.entry(key).or_default();
-            if sum.count == 0 {
-                sum.ended = more.ended;
-            }
-            sum.timeout = sum.timeout.and(more.timeout);
-            sum.count += more.count;
-            sum.retries += more.retries;
-            sum.blocked += more.blocked;
-            sum.longest = sum.longest.max(more.longest);
-            sum.idle += more.idle;
-            for &part in more.parts.as_slice() {
-                sum.parts.push(BlamePart { chain: imported.translate(part.chain), ..part });
-            }
+            let entry = self.waits.entry(key);
+            let place = entry.index();
+            entry.or_default();
+            later_by_place.resize_with(later_by_place.len().max(place + 1), || None);
+            later_by_place[place] = Some(more);
         }
+        let pairs: Vec<_> = (self.waits.values_mut().zip(later_by_place))
+            .filter_map(|(sum, more)| Some((sum, more?)))
+            .collect();
+        pairs.into_par_iter().for_each(|(sum, more)| sum.append(more, &imported));
         for (key, (count, time)) in later.wakes {
             let (all, all_time) = self.wakes.entry(key).or_default();
             *all += count;

@@ -5,7 +5,7 @@ use std::hash::BuildHasher as _;
 use hashbrown::HashTable;
 use offwake_recording::units::Nanos;
 
-use super::{BlameKind, BlamePart, ChainId, IdleState, SleepId, StackPairId};
+use super::{BlameKind, BlamePart, ChainId, IdleState, ImportedChains, SleepId, StackPairId};
 
 /// What two parts must have in common to be merged; that which tells most of them apart comes first.
 type PartKey = (ChainId, StackPairId, SleepId, BlameKind, u16, IdleState);
@@ -51,6 +51,19 @@ impl BlameParts {
         }
     }
 
+    /// Adds the parts of later waits, whose chains have other ids.
+    pub(crate) fn append(&mut self, later: Self, imported: &ImportedChains) {
+        let translated =
+            |part: BlamePart| BlamePart { chain: imported.translate(part.chain), ..part };
+        if self.list.is_empty() {
+            // Different chains stay different, so no two of these can be merged.
+            self.list = later.list;
+            self.list.iter_mut().for_each(|part| *part = translated(*part));
+        } else {
+            later.list.into_iter().for_each(|part| self.push(translated(part)));
+        }
+    }
+
     /// Finds the part with the key of `part` by the table. If there is none, the table gets the index
     /// after the end of the list for it.
     fn find_by_key(&mut self, part: &BlamePart) -> Option<&mut BlamePart> {
@@ -79,4 +92,65 @@ fn hash(hasher: &foldhash::fast::RandomState, part: &BlamePart) -> u64 {
 
 fn part_key(part: &BlamePart) -> PartKey {
     (part.chain, part.stack, part.slept, part.kind, part.depth, part.idle_state)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use offwake_recording::units::Nanos;
+    use proptest::{collection::vec, prelude::*};
+
+    use super::{
+        super::{Chains, Hop, Reason},
+        *,
+    };
+    use crate::timeline::{NamedThread, ThreadIndex};
+
+    fn hop(thread: u32) -> Hop {
+        let thread = NamedThread { thread: ThreadIndex(thread), name: None };
+        Hop { thread, stack: StackPairId::NONE, slept: SleepId::NONE }
+    }
+
+    /// Parts of waits for these threads, in a table of chains of their own.
+    fn parts(threads_and_times: &[(u32, u64)]) -> (BlameParts, Chains) {
+        let (mut parts, mut chains) = (BlameParts::default(), Chains::default());
+        for &(thread, time) in threads_and_times {
+            parts.push(BlamePart {
+                kind: BlameKind::Unattributed(Reason::Lost),
+                depth: 1,
+                chain: chains.extend(ChainId::ROOT, hop(thread)),
+                stack: StackPairId::NONE,
+                slept: SleepId::NONE,
+                idle_state: IdleState::Busy,
+                time: Nanos(time),
+            });
+        }
+        (parts, chains)
+    }
+
+    proptest! {
+        #[test]
+        fn later_parts_change_no_sum(
+            first in vec((0_u32..40, 0_u64..9), 0..60),
+            later in vec((0_u32..40, 0_u64..9), 0..60),
+        ) {
+            let (mut all, mut chains) = parts(&first);
+            let (more, other_chains) = parts(&later);
+            let imported = chains.import(&other_chains);
+            all.append(more, &imported);
+            let mut expected: BTreeMap<u32, u64> = BTreeMap::new();
+            for &(thread, time) in first.iter().chain(&later).filter(|&&(_, time)| time > 0) {
+                *expected.entry(thread).or_default() += time;
+            }
+            let told: Vec<(u32, u64)> = all.as_slice().iter()
+                .filter_map(|part| {
+                    let (_, hop) = chains.last_hop(part.chain)?;
+                    Some((hop.thread.thread.0, part.time.0))
+                })
+                .collect();
+            prop_assert_eq!(told.len(), expected.len(), "a thread has two parts");
+            prop_assert_eq!(told.into_iter().collect::<BTreeMap<_, _>>(), expected);
+        }
+    }
 }
