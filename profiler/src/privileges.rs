@@ -10,7 +10,7 @@
 //!             drain thread                    Draining ────────────────────────
 //!             look-up thread                  LookingUp ──────────────────────  Naming ──
 //!               names of containers             AskingEngines ──
-//!             store                           Naming ────────────────────────────────────────
+//!             store                           Storing ───────────────────────────────────────
 //! ```
 //!
 //! What parses is in processes of its own, which have none of these ([`crate::parser`]).
@@ -97,6 +97,8 @@ pub enum Task {
     EnteringNamespaces,
     /// Opens files that are held, to have names found in them.
     Naming,
+    /// Has names found, and writes the recording.
+    Storing,
     /// Asks the engines that run containers: their sockets can be root's alone.
     AskingEngines,
     /// Reads recordings, which can be anybody's, and writes what is made of them.
@@ -126,7 +128,7 @@ impl Task {
             // setns(2): "CAP_SYS_ADMIN both in its own user namespace and in the user namespace that
             // owns the target network namespace".
             Self::EnteringNamespaces => CapabilitySet::SYS_ADMIN,
-            Self::Naming => reading | CapabilitySet::SYSLOG,
+            Self::Naming | Self::Storing => reading | CapabilitySet::SYSLOG,
             Self::AskingEngines => reading | CapabilitySet::SYS_PTRACE | OVERRIDE,
             Self::Reporting | Self::Other => CapabilitySet::empty(),
         }
@@ -138,7 +140,8 @@ impl Task {
     fn needs_as_root(self) -> CapabilitySet {
         match self {
             Self::LookingUp | Self::Naming => CapabilitySet::KILL,
-            Self::Reporting => OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::SYSLOG,
+            Self::Storing => CapabilitySet::KILL | WRITING_ANYWHERE,
+            Self::Reporting => WRITING_ANYWHERE | CapabilitySet::SYSLOG,
             Self::Recording
             | Self::Draining
             | Self::Reading
@@ -158,6 +161,7 @@ impl Task {
             | Self::Reading
             | Self::EnteringNamespaces
             | Self::Naming
+            | Self::Storing
             | Self::AskingEngines
             | Self::Reporting
             | Self::Other => self.needs(),
@@ -167,6 +171,10 @@ impl Task {
 
 /// The right to write against the permissions of files, among other things.
 const OVERRIDE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
+
+/// The rights to write where root may: in directories of others, and where everybody may write but only
+/// owners may rename.
+const WRITING_ANYWHERE: CapabilitySet = OVERRIDE.union(CapabilitySet::FOWNER);
 
 /// Gives up all rights of the calling thread, and of those that it starts from now on, that this
 /// task does not need.
@@ -294,6 +302,7 @@ mod tests {
             Task::Draining,
             Task::LookingUp,
             Task::Naming,
+            Task::Storing,
             Task::Reporting,
             Task::Other,
         ] {
@@ -310,7 +319,14 @@ mod tests {
     fn no_task_can_write_where_its_user_can_not() {
         let writing = CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::CHOWN;
         let all = CapabilitySet::SETUID | CapabilitySet::SYS_MODULE | writing;
-        for task in [Task::Recording, Task::Draining, Task::LookingUp, Task::Naming, Task::Other] {
+        for task in [
+            Task::Recording,
+            Task::Draining,
+            Task::LookingUp,
+            Task::Naming,
+            Task::Storing,
+            Task::Other,
+        ] {
             assert!(!task.needs().intersects(all), "{task:?}");
         }
         // A thread that queries engines writes nothing, and starts no program.
@@ -319,7 +335,7 @@ mod tests {
 
     #[test]
     fn every_task_of_a_recording_needs_no_more_than_recording_does() {
-        for task in [Task::Draining, Task::LookingUp, Task::Naming, Task::Other] {
+        for task in [Task::Draining, Task::LookingUp, Task::Naming, Task::Storing, Task::Other] {
             assert!(Task::Recording.needs().contains(task.needs()), "{task:?}");
         }
     }

@@ -121,6 +121,19 @@ fn under_sudo_nothing_is_written_where_the_caller_could_not() -> Result<()> {
 }
 
 #[test]
+fn root_records_into_directories_of_others_and_leaves_nothing_else_there() -> Result<()> {
+    let others = paths::scratch_directory()?;
+    chown(others.path(), Some(NOBODY), Some(NOBODY))?;
+    let file = others.path().join("x.offwake");
+    let outcome = Offwake::record()?.args(["-d", "200ms", "-o"]).arg(&file).run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let names: Vec<_> =
+        fs::read_dir(others.path())?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    ensure!(names == [file], "{names:?}: {outcome}");
+    Ok(())
+}
+
+#[test]
 fn a_link_is_replaced_and_never_followed() -> Result<()> {
     let others = paths::scratch_directory()?;
     let (file, fifo) = (others.path().join("file"), others.path().join("fifo"));

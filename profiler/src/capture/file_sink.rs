@@ -45,6 +45,12 @@ impl FileSink {
         &self.path
     }
 
+    /// Whether there is a recording at the path.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        matches!(self.stage, Stage::Named(_))
+    }
+
     /// Bytes up to the end of the last whole message.
     #[must_use]
     pub fn length(&self) -> u64 {
@@ -139,5 +145,27 @@ impl<W: Write + Send + 'static> Sink for PipeSink<W> {
     fn end(&mut self, mark: &[u8]) -> io::Result<()> {
         self.0.write_all(mark)?;
         self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_recording_that_gets_no_name_has_not_begun_and_leaves_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.offwake");
+        let mut sink = FileSink::create(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        sink.begin(b"header").unwrap_err();
+        assert!(!sink.has_begun());
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        fs::remove_dir(&path).unwrap();
+        let mut sink = FileSink::create(&path).unwrap();
+        sink.begin(b"header").unwrap();
+        assert!(sink.has_begun());
     }
 }

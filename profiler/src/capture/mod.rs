@@ -200,7 +200,7 @@ impl<S: Sink> Armed<S> {
         let (to_store, messages) = mpsc::sync_channel(MAX_STORE_MESSAGES);
         let store = {
             let control = Arc::clone(&control);
-            start("store", Task::Naming, move || store.run(&messages, &control))?
+            start("store", Task::Storing, move || store.run(&messages, &control))?
         };
         let settling = Arc::clone(&shared);
         let descriptor =

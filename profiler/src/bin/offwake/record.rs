@@ -53,10 +53,12 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
             let EndedSession { result: written, command } = session.run(sink, &partial_file, Ok)?;
             let WaitCounts { waits, target_waits } = written.counts;
             let (length, bytes) = (written.length, written.sink.length());
-            Terminal::messages().line(&format!(
-                "wrote {name}: {length}, {target_waits} waits of the target and {} others, {bytes} bytes",
-                waits - target_waits,
-            ))?;
+            if written.sink.has_begun() {
+                Terminal::messages().line(&format!(
+                    "wrote {name}: {length}, {target_waits} waits of the target and {} others, {bytes} bytes",
+                    waits - target_waits,
+                ))?;
+            }
             Ok(Outcome::from_written(&written, &name)?.pass_on(command.as_ref()))
         }
     }
