@@ -10,7 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::privileges::{self, Task};
+use crate::{
+    privileges::{self, Task},
+    reader_process,
+};
+
+/// How long a thread's reader process may take to start. That takes some milliseconds, and in an emulator
+/// or on a machine that is overloaded more than what is read takes.
+const START_PATIENCE: Duration = Duration::from_secs(5);
 
 /// One kind of reading, which one thread at a time does. A thread that takes too long is given up:
 /// it runs on, and until it has ended nothing more of this kind is read.
@@ -37,7 +44,7 @@ impl ReaderThread {
         (!self.is_reading.swap(true, Ordering::AcqRel)).then_some(Turn(self))
     }
 
-    /// Has `read` send what it finds, and returns what comes within `patience`.
+    /// Has `read` send what it finds, and returns what comes within `patience`, once the thread can read.
     pub(crate) fn collect<T: Send + 'static>(
         &'static self,
         patience: Duration,
@@ -45,13 +52,22 @@ impl ReaderThread {
     ) -> Vec<T> {
         let Some(turn) = self.take_turn() else { return Vec::new() };
         let (found, all) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
         let reader = std::thread::Builder::new().name(self.name.to_owned());
         // If there can be no thread, the turn ends with the closure.
         let _started = reader.spawn(move || {
             let _turn = turn;
             privileges::restrict_to(Task::LookingUp);
-            read(&found);
+            reader_process::start();
+            // Nobody listens any more if it took too long.
+            if ready.send(()).is_ok() {
+                read(&found);
+            }
         });
+        if is_ready.recv_timeout(START_PATIENCE).is_err() {
+            return Vec::new();
+        }
+        drop(is_ready);
         let begin = Instant::now();
         // Who finds ever more is not listened to for longer either.
         std::iter::from_fn(|| {

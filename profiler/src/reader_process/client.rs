@@ -194,6 +194,11 @@ pub(crate) fn use_processes() {
     BY_PROCESS.store(true, Ordering::Release);
 }
 
+/// Starts this thread's reader, if it is to have one, and waits until it answers.
+pub(crate) fn start() {
+    let _opened = open_path(Path::new("/"));
+}
+
 /// Forgets that a process did not answer: it has ended, or runs another program.
 pub(crate) fn forget_process(tgid: Tgid) {
     READER.with_borrow_mut(|reader| reader.silence.forget(tgid));

@@ -25,7 +25,7 @@ pub use client::describe_unanswered;
 pub(crate) use client::{
     add_diagnostics, copy_file, describe, forget_process, open_below, open_descriptor, open_held,
     open_mapped, open_memory, open_pagemap, open_path, read_entry, read_mappings, read_memory,
-    read_pages, read_resident, use_process, use_processes,
+    read_pages, read_resident, start, use_process, use_processes,
 };
 pub(crate) use messages::{FileStat, MappedLine, Mappings, PAGE};
 pub use server::serve;
