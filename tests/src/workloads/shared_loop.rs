@@ -297,7 +297,8 @@ fn serve(mut poller: Poller, ends: Ends, delay: Delay, is_ending: &AtomicBool) {
                 Delay::Timer => due = Some(Instant::now() + DELAY),
                 Delay::Others => drop(raw::write(client, b"reply..!")),
             },
-            FAST if others_server.is_some() => {
+            // Their server has ended, or is about to: the loop answers by itself.
+            FAST if others_server.is_some() && !ending => {
                 others_server.map(|server| raw::write(server, b"request!"));
                 waiting_others.push_back(ready);
             }
