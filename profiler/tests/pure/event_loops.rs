@@ -302,6 +302,8 @@ fn the_server_that_another_client_waits_for_is_not_waited_for() {
     // U gets done at 19, while the loop is awake.
     let expected = ticks(&[("work 20", 4), ("work 30", 5), ("timer", 9)]);
     assert_eq!(beside_another_server("...#####.........##....."), expected);
+    // The loop is the quicker of the two: U gets back to waiting just after A has its answer.
+    assert_eq!(beside_another_server("...#####.........####..."), expected);
 }
 
 #[test]

@@ -13,7 +13,7 @@
 //!
 //! The rule is in `docs/blame.md`, "Threads that serve several others".
 
-use offwake_recording::units::Timestamp;
+use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::timeline::{State, ThreadIndex, WaitIndex};
 
@@ -35,6 +35,10 @@ const MAX_HAND_OVERS: usize = 8;
 
 /// The number of intervals that are gone through to find what a thread was set to work by.
 const MAX_SLICE_INTERVALS: usize = 256;
+
+/// How much later than the loop answers its client a server may go back to waiting that the loop's answer
+/// is from: the loop, awake on another CPU, may be the quicker of the two.
+const DONE_AFTER_ANSWER: Nanos = Nanos(1_000_000);
 
 /// Where a walk goes on after a wait for work.
 pub(super) enum WorkStep {
@@ -398,7 +402,7 @@ impl Walker<'_> {
             let ask = self.find_open_ask(rest, leg)?;
             self.find_next_work_wait(ask.callee, ask.at)
         };
-        done().is_some_and(|done| (rest.to..=leg.to).contains(&done))
+        done().is_some_and(|done| (rest.to..=leg.to + DONE_AFTER_ANSWER).contains(&done))
     }
 
     /// Returns whether something was asked for on behalf of a thread of the chain: the thread that
