@@ -306,6 +306,19 @@ fn the_server_that_another_client_waits_for_is_not_waited_for() {
     assert_eq!(beside_another_server("...#####.........####..."), expected);
 }
 
+/// The same, where V was busy when it was asked: the ask woke nobody.
+#[test]
+fn the_busy_server_that_another_client_waits_for_is_not_waited_for() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....##.......####..#", &[A, B, V, B])
+        .thread(U, RECVFROM, "...#####.........##.....", &[LOOP, TIMER])
+        .thread(V, RECVFROM, "########################", &[])
+        .thread(B, RECVFROM, "########.........#######", &[LOOP]);
+    let expected = ticks(&[("work 20", 4), ("work 30", 5), ("timer", 9)]);
+    assert_eq!(scene.blame(), expected);
+}
+
 #[test]
 fn a_server_that_had_no_part_in_an_answer_is_not_waited_for() {
     let behind_v = [("work 20", 5), ("work 50", 6), ("timer", 2)];

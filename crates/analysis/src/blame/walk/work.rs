@@ -209,6 +209,10 @@ impl Walker<'_> {
                 self.walk_waker(wait, rest.since(ask.at), at);
                 self.move_to_asker(ask, rest, leg)
             }
+            // Who was asked unseen may have been asked for others.
+            AskSearch::Unseen(_) if is_direction_known && self.is_done_meanwhile(rest, leg) => {
+                self.walk_unasked(wait, pattern, rest, leg)
+            }
             AskSearch::Unseen(before) if is_sure && pattern.work_wait == WorkWait::Answer => {
                 self.walk_unseen_ask(wait, before, rest, (leg, at))
             }
@@ -250,9 +254,8 @@ impl Walker<'_> {
     }
 
     /// Walks the time before another thread of the process woke the loop, which nobody was seen to hand a
-    /// job to. It may have woken the loop for others (a ticker): what was asked for the waiter, and
-    /// got done meanwhile, comes first. Else it had its job at the latest when the loop went back to
-    /// sleep after it last worked for the waiter. What it did before that, it did for others.
+    /// job to. It had its job at the latest when the loop went back to sleep after it last worked for the
+    /// waiter. What it did before that, it did for others.
     ///
     /// ```text
     /// loop  ..poll..[ A: asks U ]..poll..[ U's answer, queues a job ]..poll..[ answers A ]
@@ -265,10 +268,6 @@ impl Walker<'_> {
         rest: TimeRange,
         (leg, at): (&Leg, ChainPosition),
     ) -> WorkStep {
-        if self.is_done_meanwhile(rest, leg) {
-            let Some((_, pattern)) = self.blame.pattern(wait) else { return WorkStep::NoWorkWait };
-            return self.walk_unasked(wait, pattern, rest, leg);
-        }
         let set_to_work = self.find_answer_for_waiter(wait, rest, leg);
         let Some((thread, begun)) =
             set_to_work.or_else(|| self.find_request_of_waiter(leg.thread, rest))
