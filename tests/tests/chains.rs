@@ -510,6 +510,19 @@ fn a_client_waits_for_its_server_in_another_network_namespace() -> Result<()> {
     Ok(())
 }
 
+/// Each request has a connection of its own: the server's end is gone before anybody looks.
+#[test]
+fn short_connections_to_another_network_namespace_lead_to_who_listens_there() -> Result<()> {
+    let name = "between-namespaces-short";
+    let case = Case::profile(name)?;
+    let server = [case.tid("server")];
+    let accuracy = BlameAccuracy::for_role(&case, "client", "socket", |blame| {
+        is_busy(blame, &server) || is_external(blame, "timer", &server)
+    });
+    row(name, &accuracy);
+    accuracy.check(&case, "client")
+}
+
 /// A full pipe or socket is waited for until its reader reads.
 #[test]
 fn a_writer_without_room_waits_for_the_work_of_its_reader() -> Result<()> {

@@ -187,3 +187,19 @@ fn nobody_is_named_for_a_condition_variable() -> Result<()> {
     }
     Ok(())
 }
+
+/// The server never waits on the connection: what it is is known by the other namespace's sockets
+/// alone.
+#[test]
+fn a_client_is_led_to_a_server_that_hangs_in_another_network_namespace() -> Result<()> {
+    let case =
+        Case::profile_with(Workload::start("between-namespaces-hung")?, |offwake, workload| {
+            offwake.args(["--pid", &workload.role("client").expect("a client").pid.to_string()])
+        })?;
+    let found = stuck(&case, "client")?;
+    let last = found.chain.last().context("there is a chain")?;
+    ensure!(last.tid == Some(case.tid("server")), "{found:#?}");
+    let function = last.function.as_deref().unwrap_or_default();
+    ensure!(function.contains("sleep_with_the_request"), "{found:#?}");
+    Ok(())
+}

@@ -27,7 +27,8 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    fn reversed(self) -> Self {
+    /// The same connection, seen from its other end.
+    pub(super) fn reversed(self) -> Self {
         Self { local: self.remote, remote: self.local }
     }
 }

@@ -13,6 +13,7 @@
 
 mod across_namespaces;
 mod descriptor;
+mod net_namespaces;
 mod socket_holders;
 mod sockets;
 #[cfg(test)]
@@ -24,13 +25,14 @@ use std::{
 };
 
 use offwake_recording::{
-    FileId, FileKind, OpenFile, SocketEnd,
+    FileId, FileKind, OpenFile, SocketEnd, SocketRole,
     loss::{Diagnostics, count},
     units::Tgid,
 };
 
-use across_namespaces::{LoneEnd, LoneEnds};
+use across_namespaces::{Addresses, LoneEnd, LoneEnds};
 use descriptor::Descriptor;
+use net_namespaces::AddressOwners;
 use socket_holders::HolderScan;
 use sockets::{Protocol, SocketDumps, Sockets};
 
@@ -70,7 +72,9 @@ struct QueuedSocket {
 struct AwaitedHolders {
     file: FileId,
     end: SocketEnd,
-    peer: u64,
+    /// The peer's inode number; and after it that of the socket which listens there, as the peer may
+    /// be closed before anybody has searched.
+    candidates: Vec<u64>,
 }
 
 /// A kernel module without which nothing is known of a protocol's sockets, and which does not
@@ -105,6 +109,9 @@ pub struct Files {
     queued: Vec<QueuedSocket>,
     awaited: Vec<AwaitedHolders>,
     lone_ends: LoneEnds,
+    /// The ends that were found since other namespaces were searched for their other ends.
+    unpaired: Vec<(Addresses, LoneEnd)>,
+    address_owners: AddressOwners,
     scan: Option<(HolderScan, Vec<AwaitedHolders>)>,
     new: BTreeMap<FileId, OpenFile>,
     next_dump: Instant,
@@ -130,6 +137,8 @@ impl Files {
             queued: Vec::new(),
             awaited: Vec::new(),
             lone_ends: LoneEnds::default(),
+            unpaired: Vec::new(),
+            address_owners: AddressOwners::new(),
             scan: None,
             new: BTreeMap::new(),
             next_dump: Instant::now(),
@@ -259,7 +268,7 @@ impl Files {
     fn query_addresses(&mut self, namespaces: usize) {
         let mut by_namespace = BTreeMap::<u64, Vec<QueuedSocket>>::new();
         for queued in std::mem::take(&mut self.queued) {
-            match sockets::namespace(queued.tgid) {
+            match net_namespaces::namespace(queued.tgid) {
                 Some(namespace) => by_namespace.entry(namespace).or_default().push(queued),
                 None => self.record_missed(queued.file),
             }
@@ -278,6 +287,7 @@ impl Files {
             };
             self.add_dumps(namespace, queued, &dumps);
         }
+        self.search_other_namespaces(namespaces);
     }
 
     fn add_dumps(&mut self, namespace: u64, queued: Vec<QueuedSocket>, dumps: &SocketDumps) {
@@ -299,13 +309,15 @@ impl Files {
             };
             let addresses = sockets.and_then(|sockets| sockets.addresses(protocol, file.inode));
             if let Some(peer) = peer {
-                self.awaited.push(AwaitedHolders { file, end: end.clone(), peer });
+                let candidates = vec![peer];
+                self.awaited.push(AwaitedHolders { file, end: end.clone(), candidates });
             } else if let Some(addresses) = addresses {
                 let lone = LoneEnd { file, namespace, end: end.clone() };
-                if let Some([one, other]) = self.lone_ends.pair(addresses, lone) {
+                if let Some([one, other]) = self.lone_ends.pair(addresses, lone.clone()) {
                     self.record_connection(one, other);
                     continue;
                 }
+                self.unpaired.push((addresses, lone));
             }
             self.record_found(file, OpenFile::Socket(end));
         }
@@ -315,8 +327,40 @@ impl Files {
     fn record_connection(&mut self, one: LoneEnd, other: LoneEnd) {
         let inodes = [other.file.inode, one.file.inode];
         for (LoneEnd { file, end, .. }, peer) in [one, other].into_iter().zip(inodes) {
-            self.awaited.push(AwaitedHolders { file, end: end.clone(), peer });
+            let candidates = vec![peer];
+            self.awaited.push(AwaitedHolders { file, end: end.clone(), candidates });
             self.record_found(file, OpenFile::Socket(end));
+        }
+    }
+
+    /// Searches the namespaces with the addresses of the other ends for those of connections that
+    /// no thread there was seen to wait on. A server that is at work has no such wait.
+    fn search_other_namespaces(&mut self, namespaces: usize) {
+        if self.unpaired.is_empty() {
+            return;
+        }
+        let unpaired = std::mem::take(&mut self.unpaired);
+        self.address_owners.refresh_for(unpaired.iter().map(|(ends, _)| ends.remote.ip()));
+        let mut by_namespace = BTreeMap::<u64, (Tgid, Vec<(Addresses, LoneEnd, Owner)>)>::new();
+        for (addresses, lone) in unpaired {
+            let owners = self.address_owners.namespaces_with(addresses.remote.ip());
+            let owners: Vec<_> =
+                owners.filter(|&(namespace, _)| namespace != lone.namespace).collect();
+            let owner = if owners.len() == 1 { Owner::Only } else { Owner::OneOfSeveral };
+            for (namespace, tgid) in owners {
+                let (_, ends) = by_namespace.entry(namespace).or_insert((tgid, Vec::new()));
+                ends.push((addresses, lone.clone(), owner));
+            }
+        }
+        for (namespace, (tgid, ends)) in by_namespace.into_iter().take(namespaces) {
+            let dumps = Sockets::dump(namespace, [tgid].into(), [Protocol::Tcp].into());
+            let Some(Ok(sockets)) = dumps.and_then(|mut dumps| dumps.remove(&Protocol::Tcp)) else {
+                self.address_owners.forget(namespace);
+                continue;
+            };
+            for (addresses, lone, owner) in ends {
+                self.awaited.extend(find_other_end(&sockets, addresses, lone, owner));
+            }
         }
     }
 
@@ -329,7 +373,8 @@ impl Files {
     fn scan_for_holders(&mut self, time: Duration) -> bool {
         if self.scan.is_none() && !self.awaited.is_empty() {
             let awaited = std::mem::take(&mut self.awaited);
-            let inodes = awaited.iter().map(|socket| socket.peer).collect();
+            let inodes =
+                awaited.iter().flat_map(|socket| socket.candidates.iter().copied()).collect();
             self.scan = Some((HolderScan::new(inodes), awaited));
         }
         let Some((scan, _)) = &mut self.scan else { return false };
@@ -337,13 +382,40 @@ impl Files {
             return false;
         }
         if let Some((scan, awaited)) = self.scan.take() {
-            for AwaitedHolders { file, end, peer } in awaited {
-                let peers = scan.holders(peer);
-                if !peers.is_empty() {
+            for AwaitedHolders { file, end, candidates } in awaited {
+                let mut found = candidates.into_iter().map(|inode| scan.holders(inode));
+                if let Some(peers) = found.find(|holders| !holders.is_empty()) {
                     self.record_found(file, OpenFile::Socket(SocketEnd { peers, ..end }));
                 }
             }
         }
         true
     }
+}
+
+/// Whether other namespaces have the same address.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Only,
+    OneOfSeveral,
+}
+
+/// Finds the other end of a connection among the sockets of a namespace that has its address. Who
+/// listens there stands in for it where no other namespace has that address.
+fn find_other_end(
+    sockets: &Sockets,
+    addresses: Addresses,
+    lone: LoneEnd,
+    owner: Owner,
+) -> Option<AwaitedHolders> {
+    let peer = sockets.find_end(addresses.reversed());
+    let listener = sockets.find_listener(addresses.remote);
+    let stand_in = listener.filter(|_| owner == Owner::Only);
+    let candidates: Vec<_> = peer.into_iter().chain(stand_in).collect();
+    let role = lone.end.role.or(listener.map(|_| SocketRole::Asking));
+    (!candidates.is_empty()).then_some(AwaitedHolders {
+        file: lone.file,
+        end: SocketEnd { role, ..lone.end },
+        candidates,
+    })
 }

@@ -2,10 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    fs::File,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    os::fd::AsFd,
 };
 
 use netlink_packet_core::{
@@ -19,10 +17,8 @@ use netlink_packet_sock_diag::{
 };
 use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
 use offwake_recording::{SocketEnd, SocketRole, units::Tgid};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::{across_namespaces::Addresses, descriptor::namespace_number};
-use crate::privileges::{Task, restrict_to};
+use super::{across_namespaces::Addresses, net_namespaces};
 
 /// Sockets that are kept of one protocol in one namespace.
 const MAX_SOCKETS: usize = 1 << 20;
@@ -170,11 +166,6 @@ pub(super) struct Sockets {
     pub over_limit: bool,
 }
 
-/// The inode number of a process's network namespace; none if the process is gone.
-pub(super) fn namespace(tgid: Tgid) -> Option<u64> {
-    namespace_number(&format!("/proc/{tgid}/ns/net"))
-}
-
 impl Sockets {
     /// Queries every socket of these protocols in a namespace, which is reached through any of
     /// `processes`; none if it can't be.
@@ -183,22 +174,7 @@ impl Sockets {
         processes: BTreeSet<Tgid>,
         protocols: BTreeSet<Protocol>,
     ) -> Option<SocketDumps> {
-        if namespace_number("/proc/thread-self/ns/net") == Some(namespace) {
-            return Some(Self::dump_here(protocols));
-        }
-        let file = processes.into_iter().find_map(|tgid| {
-            let file = File::open(format!("/proc/{tgid}/ns/net")).ok()?;
-            let number = rustix::fs::fstat(&file).ok()?.st_ino;
-            (number == namespace).then_some(file)
-        })?;
-        // A new thread enters the namespace, and ends there: no other thread ever is in one not its
-        // own.
-        let thread = std::thread::Builder::new().name("sock_diag".to_owned()).spawn(move || {
-            restrict_to(Task::EnteringNamespaces);
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
-            Some(Self::dump_here(protocols))
-        });
-        thread.ok()?.join().ok()?
+        net_namespaces::run_in(namespace, processes, move || Self::dump_here(protocols))
     }
 
     /// Queries the sockets of the namespace that this thread is in.
@@ -365,6 +341,23 @@ impl Sockets {
             && !canonical(socket.remote).ip().is_loopback();
         let (local, remote) = (canonical(socket.local), canonical(socket.remote));
         is_elsewhere.then_some(Addresses { local, remote })
+    }
+
+    /// The end of a TCP connection that has these addresses, seen from here: its inode number, if a
+    /// process has it.
+    pub(super) fn find_end(&self, addresses: Addresses) -> Option<u64> {
+        match self.connected.get(&(Protocol::Tcp, addresses.local, addresses.remote))? {
+            Match::One(inode) => Some(*inode),
+            Match::Several => None,
+        }
+    }
+
+    /// The TCP socket that listens at an address: its inode number, if there is one alone.
+    pub(super) fn find_listener(&self, address: SocketAddr) -> Option<u64> {
+        match self.listening.get(address)? {
+            Match::One(inode) => Some(inode),
+            Match::Several => None,
+        }
     }
 
     fn tcp_role(&self, socket: &InetSocket, peer: Option<u64>) -> Option<SocketRole> {

@@ -149,6 +149,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("worker-beside-a-hog", shared_cpu::worker_beside_a_hog),
     ("sleeper-beside-a-hog", shared_cpu::sleeper_beside_a_hog),
     ("between-namespaces", namespaces::between),
+    ("between-namespaces-short", namespaces::with_short_connections),
+    ("between-namespaces-hung", namespaces::with_a_hung_server),
     ("shared-loop-epoll", shared_loop::over_epoll),
     ("shared-loop-poll", shared_loop::over_poll),
     ("shared-loop-uring", shared_loop::over_io_uring),

@@ -1,0 +1,125 @@
+//! The network namespaces of this machine's processes, and which of them has an address.
+//!
+//! What looks like another host from a container can be the next container: its address is that of
+//! another namespace's interface.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fs::File,
+    net::IpAddr,
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
+
+use offwake_recording::units::Tgid;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::descriptor::namespace_number;
+use crate::privileges::{Task, restrict_to};
+
+/// Scans come no closer than this, and take a fiftieth of the time at most.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How many namespaces are entered in one scan.
+const MAX_NAMESPACES: usize = 512;
+
+/// The inode number of a process's network namespace; none if the process is gone.
+pub(super) fn namespace(tgid: Tgid) -> Option<u64> {
+    namespace_number(&format!("/proc/{tgid}/ns/net"))
+}
+
+/// Calls `query` in a namespace, which is reached through any of `processes`; none if it can't be.
+pub(super) fn run_in<T: Send + 'static>(
+    namespace: u64,
+    processes: BTreeSet<Tgid>,
+    query: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    if namespace_number("/proc/thread-self/ns/net") == Some(namespace) {
+        return Some(query());
+    }
+    let file = processes.into_iter().find_map(|tgid| {
+        let file = File::open(format!("/proc/{tgid}/ns/net")).ok()?;
+        let number = rustix::fs::fstat(&file).ok()?.st_ino;
+        (number == namespace).then_some(file)
+    })?;
+    // A new thread enters the namespace, and ends there: no other thread ever is in one not its own.
+    let thread = std::thread::Builder::new().name("sock_diag".to_owned()).spawn(move || {
+        restrict_to(Task::EnteringNamespaces);
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
+        Some(query())
+    });
+    thread.ok()?.join().ok()?
+}
+
+/// Which namespaces have an address, as of the last scan.
+pub(super) struct AddressOwners {
+    /// The namespaces with each address, and a process in each.
+    owners: HashMap<IpAddr, BTreeMap<u64, Tgid>>,
+    next_scan: Instant,
+}
+
+impl AddressOwners {
+    pub(super) fn new() -> Self {
+        Self { owners: HashMap::new(), next_scan: Instant::now() }
+    }
+
+    /// Finds the namespaces that have any of `addresses`. Scans all processes if some address is
+    /// not known, and the last scan is long enough ago.
+    pub(super) fn refresh_for(&mut self, mut addresses: impl Iterator<Item = IpAddr>) {
+        let start = Instant::now();
+        if start < self.next_scan || addresses.all(|ip| self.owners.contains_key(&ip)) {
+            return;
+        }
+        self.scan();
+        self.next_scan = Instant::now() + PAUSE.max(start.elapsed() * 50);
+    }
+
+    /// The namespaces with an address, and a process in each.
+    pub(super) fn namespaces_with(&self, ip: IpAddr) -> impl Iterator<Item = (u64, Tgid)> + '_ {
+        self.owners.get(&ip).into_iter().flatten().map(|(&namespace, &tgid)| (namespace, tgid))
+    }
+
+    /// Forgets the addresses of a namespace that can't be entered any more: another one may have got
+    /// them.
+    pub(super) fn forget(&mut self, namespace: u64) {
+        self.owners.retain(|_, owners| {
+            owners.remove(&namespace);
+            !owners.is_empty()
+        });
+    }
+
+    fn scan(&mut self) {
+        self.owners.clear();
+        for (namespace, tgid) in find_namespaces() {
+            for ip in run_in(namespace, [tgid].into(), own_addresses).into_iter().flatten() {
+                self.owners.entry(ip).or_default().insert(namespace, tgid);
+            }
+        }
+    }
+}
+
+/// Finds the namespaces of all processes, and a process in each.
+fn find_namespaces() -> BTreeMap<u64, Tgid> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let tgid = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(Tgid);
+        let Some((tgid, namespace)) = tgid.and_then(|tgid| Some((tgid, namespace(tgid)?))) else {
+            continue;
+        };
+        found.entry(namespace).or_insert(tgid);
+        if found.len() >= MAX_NAMESPACES {
+            break;
+        }
+    }
+    found
+}
+
+/// The addresses of the namespace that this thread is in, but for those that every namespace has.
+fn own_addresses() -> Vec<IpAddr> {
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let addresses = interfaces.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
+    });
+    addresses.filter(|ip| !ip.is_loopback()).collect()
+}
