@@ -35,6 +35,8 @@ mod html;
 #[cfg(target_arch = "x86_64")]
 mod idle_servers;
 #[cfg(target_arch = "x86_64")]
+mod interpreter_lock;
+#[cfg(target_arch = "x86_64")]
 mod lock_names;
 #[cfg(target_arch = "x86_64")]
 mod open_waits;

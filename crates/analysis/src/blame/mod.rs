@@ -17,6 +17,7 @@ mod cpus;
 mod frame_evidence;
 mod gaps;
 mod idle;
+mod interpreter_lock;
 mod kinds;
 mod ledger;
 mod local_servers;
@@ -62,6 +63,7 @@ pub use walk::{HopDetail, Walker};
 use cause::Cause;
 use cpus::CpuOccupancy;
 use gaps::Gaps;
+use interpreter_lock::InterpreterLockHolders;
 use locks::Locks;
 use pattern_analysis::PatternAnalysis;
 use process_wakes::ProcessWakes;
@@ -85,6 +87,7 @@ pub struct Blame<'a> {
     samples: Vec<Vec<(Timestamp, StackPairId)>>,
     locks: Locks,
     timed_retries: TimedRetries,
+    interpreter_locks: InterpreterLockHolders,
     process_wakes: ProcessWakes,
     gaps: Gaps,
     cpus: CpuOccupancy,
@@ -102,11 +105,14 @@ impl<'a> Blame<'a> {
             let locks = Locks::new(recording, &patterns, &gaps);
             locks.mark_waits_busy(&mut patterns);
             let timed_retries = TimedRetries::new(recording, timeline, &patterns);
+            let interpreter_locks = InterpreterLockHolders::new(recording, timeline, &patterns);
             let process_wakes = ProcessWakes::new(recording, &patterns);
-            (stacks, sleeps, patterns, gaps, (locks, timed_retries, process_wakes))
+            let of_locks = (locks, timed_retries, interpreter_locks);
+            (stacks, sleeps, patterns, gaps, of_locks, process_wakes)
         };
-        let ((stacks, sleeps, patterns, gaps, (locks, timed_retries, process_wakes)), cpus) =
+        let ((stacks, sleeps, patterns, gaps, of_locks, process_wakes), cpus) =
             rayon::join(of_records, || CpuOccupancy::new(timeline));
+        let (locks, timed_retries, interpreter_locks) = of_locks;
         Self {
             recording,
             timeline,
@@ -116,6 +122,7 @@ impl<'a> Blame<'a> {
             samples: samples(recording, timeline, &stacks),
             locks,
             timed_retries,
+            interpreter_locks,
             process_wakes,
             gaps,
             cpus,
@@ -343,6 +350,13 @@ impl<'a> Blame<'a> {
             WakeSource::Task(_) => Some((last, self.idle_hint(last))),
             WakeSource::External(_) | WakeSource::Interrupt(_) | WakeSource::Unknown(_) => None,
         }
+    }
+
+    /// Returns the thread that held an interpreter's lock as the time to wait for it was up: in this
+    /// piece of a wait, or in its last one.
+    fn interpreter_lock_holder(&self, wait: WaitIndex) -> Option<ThreadIndex> {
+        let last = self.timed_retries.last_piece(wait).unwrap_or(wait);
+        self.interpreter_locks.holder(last)
     }
 
     fn is_birth(&self, wait: WaitIndex) -> bool {

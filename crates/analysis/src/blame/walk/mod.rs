@@ -212,6 +212,11 @@ impl<'b> Walker<'b> {
             let rest = self.walk_earlier_holders(last, stretch, at);
             return self.walk_lock_holder(last, rest, rest.to, at);
         }
+        if let Some(thread) = self.blame.interpreter_lock_holder(wait) {
+            let rest = self.walk_earlier_holders(wait, stretch, at);
+            let (stack, expects) = (StackPairId::NONE, Expects::Progress);
+            return self.walk_hop(HopTo { thread, at: rest.to, stack, expects }, rest, at);
+        }
         match self.blame.wake_source(wait) {
             // Who sends SIGCONT, or thaws a cgroup, ends what somebody else began.
             WakeSource::Task(_)
