@@ -124,6 +124,31 @@ fn with_no_wake_the_reason_is_told() {
 }
 
 #[test]
+fn a_sleep_that_lasted_was_ended_by_its_timer_though_nobody_saw_it() {
+    const CLOCK_NANOSLEEP: u32 = 230;
+    const ABSOLUTE: u64 = 1;
+    let ended_by = |number, flags, asked_for: u64| {
+        let mut recording = recording(11);
+        live(&mut recording, 7, "##____#####", 8);
+        edit(&mut recording, |waits| {
+            waits[0].syscall = syscall(number, [1, flags, 0, 0, 0, 0]);
+            waits[0].timeout = Some(Nanos(asked_for));
+        });
+        first_wait(&mut recording)
+    };
+    let timer = parts(&[("timer", 4)]);
+    let unknown = parts(&[("no_wakeup", 4)]);
+    // The time counts from the call, a little before the thread leaves its CPU.
+    assert_eq!(ended_by(CLOCK_NANOSLEEP, 0, 4 * TICK + 20_000), timer);
+    assert_eq!(ended_by(CLOCK_NANOSLEEP, 0, TICK), timer);
+    assert_eq!(ended_by(CLOCK_NANOSLEEP, ABSOLUTE, at(6).0), timer);
+    // Something else ended it, or it was no sleep.
+    assert_eq!(ended_by(CLOCK_NANOSLEEP, 0, 5 * TICK), unknown);
+    assert_eq!(ended_by(CLOCK_NANOSLEEP, ABSOLUTE, at(6).0 + 1), unknown);
+    assert_eq!(ended_by(READ, 0, TICK), unknown);
+}
+
+#[test]
 fn a_waker_that_was_not_recorded_is_not_guessed_at() {
     let mut recording = recording(11);
     live(&mut recording, 7, "#........r#", 60);

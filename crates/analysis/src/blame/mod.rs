@@ -27,6 +27,7 @@ mod pattern_analysis;
 mod process_wakes;
 mod retries;
 mod signal;
+mod sleep_length;
 mod sleeps;
 mod softirq;
 mod stops;
@@ -237,10 +238,19 @@ impl<'a> Blame<'a> {
                     (_, End::StillOff) => Reason::StillBlocked,
                     (_, End::Missed) => Reason::Lost,
                     (Begin::BeforeWindow, End::Seen) => Reason::BeforeWindow,
+                    (Begin::Seen | Begin::Newborn, End::Seen) if self.has_slept_its_time(wait) => {
+                        return WakeSource::External(External::Timer);
+                    }
                     (Begin::Seen | Begin::Newborn, End::Seen) => Reason::NoWakeup,
                 })
             }
         }
+    }
+
+    fn has_slept_its_time(&self, wait: WaitIndex) -> bool {
+        let whole = self.recording.waits.get(wait.0 as usize);
+        self.cause(wait) == Cause::Timer
+            && whole.is_some_and(|whole| sleep_length::has_slept_its_time(&whole))
     }
 
     /// Returns the thread that was current when a wait was ended, and when that was. None if
