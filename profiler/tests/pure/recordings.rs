@@ -1,9 +1,9 @@
 //! Recordings as bytes: what is written comes back, and what is broken is never taken for whole.
 
 use std::{
-    cell::Cell,
     collections::{BTreeMap, HashSet},
     io,
+    sync::atomic::{AtomicU64, Ordering},
 };
 
 use offwake_recording::{
@@ -288,7 +288,7 @@ fn memory_is_limited_before_it_is_taken() {
 
 /// A file that claims at every eighth byte that a message begins there, and counts what is read.
 struct Claims {
-    read: Cell<u64>,
+    read: AtomicU64,
     size: u64,
 }
 
@@ -298,7 +298,7 @@ impl Source for Claims {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.read.set(self.read.get() + into.len() as u64);
+        self.read.fetch_add(into.len() as u64, Ordering::Relaxed);
         let claim = [0xff, 0xff, 0xff, 0xff, 0, 0, 0x10, 0];
         for (n, byte) in into.iter_mut().enumerate() {
             *byte = claim[(offset as usize + n) % claim.len()];
@@ -309,10 +309,11 @@ impl Source for Claims {
 
 #[test]
 fn a_search_comes_to_an_end() {
-    let source = Claims { read: Cell::new(0), size: 32 << 20 };
+    let source = Claims { read: AtomicU64::new(0), size: 32 << 20 };
     let error = stream::read(&source, MEMORY).unwrap_err();
     assert!(matches!(error, ReadError::NotARecording), "{error}");
-    assert!(source.read.get() < 1 << 30, "{} bytes read", source.read.get());
+    let read = source.read.into_inner();
+    assert!(read < 1 << 30, "{read} bytes read");
 }
 
 /// A null column has a length, and no bytes: two thousand million of them fit into a line.

@@ -13,17 +13,20 @@ use crate::{
 /// # Errors
 ///
 /// If nothing of it can be used, or it takes more memory.
-pub fn read<S: Source + ?Sized>(source: &S, max_memory: usize) -> Result<Recording, ReadError> {
+pub fn read<S: Source + Sync + ?Sized>(source: &S, max_memory: usize) -> Result<Recording, ReadError> {
     if source.size()? == 0 {
         return Err(ReadError::Empty);
     }
     let mut slices = Slices::new(source, max_memory)?;
     let mut assembly = Assembly::default();
-    while let Some(slice) = slices.next_whole()? {
+    let mut next = slices.next_whole()?;
+    while let Some(slice) = next {
         let waits = slice.waits.len();
         let before = assembly.recording.waits.memory();
-        assembly.add(slice);
+        // The next slice is read and unpacked while this one is added.
+        let (read, ()) = rayon::join(|| slices.next_whole(), || assembly.add(slice));
         slices.waits_packed(waits, assembly.recording.waits.memory() - before);
+        next = read?;
     }
     let damage = slices.damage().clone();
     if assembly.numbers.is_empty() {
