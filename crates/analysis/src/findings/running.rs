@@ -7,6 +7,7 @@ use offwake_recording::{
     CpuQuota,
     units::{Cpu, Nanos},
 };
+use rayon::prelude::*;
 
 use crate::{
     blame::{Blame, BlameClass, BlameEntryKind, StackPairId},
@@ -63,7 +64,7 @@ pub(super) fn find(
     writer: &mut FindingWriter<'_>,
 ) -> RunningPrograms {
     let timeline = blame.timeline();
-    let mut programs: IndexMap<ProgramId, Ran> = IndexMap::new();
+    let mut running = Vec::new();
     let mut kernel = HopBox {
         who: "kernel threads".to_owned(),
         what: RUNS_OR_WAITS_TO.to_owned(),
@@ -82,6 +83,12 @@ pub(super) fn find(
             kernel.time += TimeByClass::new(BlameClass::CpuQueue, ledger.runnable);
             continue;
         }
+        running.push((index, program, ledger));
+    }
+    let holders: Vec<_> =
+        running.par_iter().map(|&(thread, ..)| add_up_holders(blame, thread)).collect();
+    let mut programs: IndexMap<ProgramId, Ran> = IndexMap::new();
+    for ((index, program, ledger), holders) in running.into_iter().zip(holders) {
         let ran = programs.entry(program).or_default();
         ran.on_cpu += ledger.on_cpu;
         let queued = ledger.runnable - ledger.throttled;
@@ -93,10 +100,10 @@ pub(super) fn find(
         for (stack, time) in blame.sampled_work(index) {
             *ran.stacks.entry(stack).or_default() += time;
         }
-        blame.visit_cpu_holders(index, |holder, time| {
+        for (holder, time) in holders {
             let holder = holder.map(|thread| writer.words.programs.program_of_thread(thread));
             *ran.holders.entry(holder).or_default() += time;
-        });
+        }
     }
     let mut found = Vec::new();
     let mut others = vec![kernel];
@@ -132,6 +139,18 @@ pub(super) fn find(
     }
     others.retain(|program| program.time.sum() > Nanos(0));
     RunningPrograms { found, others }
+}
+
+/// Returns who had the CPUs that a thread waited for, in the order in which they were met.
+fn add_up_holders(
+    blame: &Blame<'_>,
+    thread: ThreadIndex,
+) -> IndexMap<Option<ThreadIndex>, Nanos, foldhash::fast::RandomState> {
+    let mut holders = IndexMap::default();
+    blame.visit_cpu_holders(thread, |holder, time| {
+        *holders.entry(holder).or_default() += time;
+    });
+    holders
 }
 
 fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>) -> Finding {
