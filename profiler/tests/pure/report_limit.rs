@@ -9,8 +9,12 @@ use offwake_analysis::{
     timeline::Timeline,
 };
 use offwake_recording::{Recording, units::Nanos};
+use proptest::prelude::*;
 
-use crate::draw::{edit, live, recording};
+use crate::{
+    draw::{edit, live, recording},
+    simulator::{self, Migration, scenario},
+};
 
 /// Hops of all blame, as the documents say.
 const MAX_HOPS: usize = 200_000;
@@ -114,6 +118,22 @@ fn any_limit_will_do() {
         }
         assert_eq!(report(within_hops(all)), whole);
     });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn blame_of_any_run_is_summed_up_to_the_same_before_as_after_it_is_made(
+        scenario in scenario(Migration::On), loss in simulator::loss(), limit in 0..60_usize,
+    ) {
+        let recording = loss.apply(&simulator::run(&scenario).recording);
+        with_report_maker(&recording, |report| {
+            let limited = report(within_hops(limit));
+            check(&limited, limit);
+            assert_eq!(limited, report(EntryLimits::NONE).limit_hops(limit));
+        });
+    }
 }
 
 /// Whatever the limits are, the entries of a thread add up as before, and what is summed up is counted.

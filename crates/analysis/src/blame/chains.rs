@@ -1,5 +1,7 @@
 //! Chains of hops, each stored once.
 
+use std::hash::{Hash, Hasher};
+
 use indexmap::IndexSet;
 use offwake_recording::{Recording, StackRef};
 
@@ -8,7 +10,7 @@ use crate::timeline::NamedThread;
 
 /// Identifies a chain of hops within one [`Chains`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ChainId(u32);
+pub struct ChainId(pub(super) u32);
 
 impl ChainId {
     /// The chain without any hop.
@@ -25,7 +27,7 @@ impl StackPairId {
 }
 
 /// A thread that was waited for, and the stack with which it ended the wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// The thread that was waited for, under its name at that time.
     pub thread: NamedThread,
@@ -33,6 +35,15 @@ pub struct Hop {
     pub stack: StackPairId,
     /// How the thread before this one slept until then: the waiter itself before the first hop.
     pub slept: SleepId,
+}
+
+/// Hashes what tells most hops apart, in as few steps as will do: every hop of every walk is looked up.
+impl Hash for Hop {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { thread, stack, slept } = self;
+        state.write_u64(u64::from(thread.thread.0) << 32 | u64::from(stack.0));
+        slept.hash(state);
+    }
 }
 
 /// All chains that were walked, as a tree: each chain refers to the one that is a hop shorter.
@@ -54,22 +65,20 @@ impl Chains {
         ChainId(u32::try_from(index + 1).unwrap_or(u32::MAX))
     }
 
-    /// Adds another's chains; the result translates their ids.
-    #[must_use]
-    pub fn import(&mut self, other: &Self) -> ImportedChains {
-        let mut ids = vec![ChainId::ROOT];
-        for &(shorter, hop) in &other.links {
-            // A chain comes after the one that it extends.
-            let shorter = ids.get(shorter.0 as usize).copied().unwrap_or(ChainId::ROOT);
-            ids.push(self.extend(shorter, hop));
-        }
-        ImportedChains(ids)
-    }
-
     /// Returns a chain's last hop, and the chain that is a hop shorter; none for [`ChainId::ROOT`].
     #[must_use]
     pub fn last_hop(&self, chain: ChainId) -> Option<(ChainId, Hop)> {
         self.links.get_index((chain.0 as usize).checked_sub(1)?).copied()
+    }
+
+    /// Returns the chain that has only the first hop of this one.
+    #[must_use]
+    pub(crate) fn first_hop_alone(&self, chain: ChainId) -> ChainId {
+        let mut at = chain;
+        while let Some((shorter, _)) = self.last_hop(at).filter(|&(one, _)| one != ChainId::ROOT) {
+            at = shorter;
+        }
+        at
     }
 
     /// Returns the hops of a chain, from its far end back to the wait.
@@ -88,18 +97,6 @@ impl Chains {
         let mut hops: Vec<Hop> = self.hops_back(chain).collect();
         hops.reverse();
         hops
-    }
-}
-
-/// Translates the ids of one [`Chains`] to those of another.
-#[derive(Debug)]
-pub struct ImportedChains(Vec<ChainId>);
-
-impl ImportedChains {
-    /// Returns the id that a chain has there.
-    #[must_use]
-    pub fn translate(&self, chain: ChainId) -> ChainId {
-        self.0.get(chain.0 as usize).copied().unwrap_or(ChainId::ROOT)
     }
 }
 

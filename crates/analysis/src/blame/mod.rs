@@ -46,7 +46,7 @@ use offwake_recording::{
 
 use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use};
 
-pub use chains::{ChainId, Chains, Hop, ImportedChains, StackPairId, StackPairs};
+pub use chains::{ChainId, Chains, Hop, StackPairId, StackPairs};
 pub use class::{BlameClass, BlameEntryKind, BlameGroup};
 pub use connection_sides::{ConnectionSide, ConnectionSides, descriptor};
 pub(crate) use frame_evidence::libc_name;

@@ -1,10 +1,12 @@
 //! Walks all waits of a recording in parallel.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use rayon::prelude::*;
 
 use crate::timeline::WaitIndex;
 
-use super::{Blame, BlamePart, Chains, HopDetail, Ledger};
+use super::{Blame, BlamePart, Chains, HopDetail, Ledger, Walker};
 
 impl Blame<'_> {
     /// Walks all waits for which `is_wanted` returns true, on all CPUs, and passes each with its
@@ -33,6 +35,31 @@ impl Blame<'_> {
                 for wait in stretch.map(WaitIndex).filter(|&wait| is_wanted(wait)) {
                     let (parts, chains) = walker.parts_and_chains(wait);
                     visit(&mut visitor, wait, parts, chains);
+                }
+                (visitor, walker.into_chains())
+            })
+            .collect()
+    }
+
+    /// Walks groups of waits on all CPUs: each thread makes a visitor of its own with `make`, and visits
+    /// one group after another, in their order, whoever is free first. The visitors come back with the
+    /// chains that the parts they saw refer to.
+    pub(crate) fn visit_groups<'b, G: Sync, V: Send>(
+        &'b self,
+        detail: HopDetail<'b>,
+        groups: &[G],
+        make: impl Fn() -> V + Sync,
+        visit: impl Fn(&mut V, &G, &mut Walker<'b>) + Sync,
+    ) -> Vec<(V, Chains)> {
+        let next = AtomicUsize::new(0);
+        (0..rayon::current_num_threads().clamp(1, groups.len().max(1)))
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|_| {
+                let mut visitor = make();
+                let mut walker = self.walker_with_detail(detail);
+                while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    visit(&mut visitor, group, &mut walker);
                 }
                 (visitor, walker.into_chains())
             })

@@ -16,7 +16,7 @@ use super::{BlameEntry, FilterNote, Report, WaitEntry, wait_entries};
 use crate::{
     blame::{BlameEntryKind, BlamePart, IdleState, Reason, cause::Cause},
     frames::Frames,
-    wait_sums::WaitTotals,
+    wait_sums::{SmallParts, WaitTotals},
 };
 
 /// How much of a report has room in a file.
@@ -56,12 +56,26 @@ pub(super) struct CountAndTime {
 
 impl CountAndTime {
     pub(super) fn add(&mut self, time: Nanos) {
-        self.count += 1;
+        self.add_several(1, time);
+    }
+
+    pub(super) fn add_several(&mut self, count: u64, time: Nanos) {
+        self.count += count;
         self.time += time;
     }
 }
 
 impl LimitedSums {
+    pub(super) fn add(&mut self, more: Self) {
+        for (sum, more) in [
+            (&mut self.parts, more.parts),
+            (&mut self.waits, more.waits),
+            (&mut self.wakes, more.wakes),
+        ] {
+            sum.add_several(more.count, more.time);
+        }
+    }
+
     /// Returns the note on a filter with what had no room.
     pub(super) fn fill_in(self, filter: &FilterNote) -> FilterNote {
         let Self { parts, waits, wakes } = self;
@@ -107,11 +121,16 @@ impl SmallWaits {
         sum.blocked_ns += wait.blocked;
         sum.idle_ns += wait.idle;
         sum.longest_ns = sum.longest_ns.max(wait.longest);
-        for part in wait.parts.as_slice() {
+        for part in &wait.parts {
             if part.depth > 0 {
                 limited.parts.add(part.time);
             }
-            add_part(part, &mut sum.blame);
+            let (kind, reason) = kind_without_hops(part);
+            add_part((kind, reason, part.idle_state), part.time, &mut sum.blame);
+        }
+        for &SmallParts { idle_state, count, time, .. } in &wait.small {
+            limited.parts.add_several(count, time);
+            add_part((REST.0, REST.1, idle_state), time, &mut sum.blame);
         }
     }
 
@@ -153,16 +172,28 @@ fn empty_sum(key: &SmallWaitsKey) -> WaitEntry {
     }
 }
 
-/// Adds a part without its chain: what it is on stays if that is no thread.
-fn add_part(part: &BlamePart, sums: &mut Vec<BlameEntry>) {
-    let (kind, reason) = match part.depth {
+/// What parts are on whose threads are not named.
+const REST: (BlameEntryKind, Option<Reason>) =
+    (BlameEntryKind::Unattributed, Some(Reason::ReportLimit));
+
+/// Returns what a part without its chain is on: that stays if it is no thread.
+fn kind_without_hops(part: &BlamePart) -> (BlameEntryKind, Option<Reason>) {
+    match part.depth {
         0 => BlameEntryKind::from_blame(part.kind),
-        _ => (BlameEntryKind::Unattributed, Some(Reason::ReportLimit)),
-    };
-    let idle = part.idle_state == IdleState::Idle;
+        _ => REST,
+    }
+}
+
+/// Adds a part without its chain.
+fn add_part(
+    (kind, reason, idle_state): (BlameEntryKind, Option<Reason>, IdleState),
+    time: Nanos,
+    sums: &mut Vec<BlameEntry>,
+) {
+    let idle = idle_state == IdleState::Idle;
     let is_its = |sum: &&mut BlameEntry| (sum.kind, sum.reason, sum.idle) == (kind, reason, idle);
     if let Some(sum) = sums.iter_mut().find(is_its) {
-        sum.ns += part.time;
+        sum.ns += time;
         return;
     }
     sums.push(BlameEntry {
@@ -173,7 +204,7 @@ fn add_part(part: &BlamePart, sums: &mut Vec<BlameEntry>) {
         comm: None,
         container: None,
         depth: 0,
-        ns: part.time,
+        ns: time,
         idle,
         holder: None,
         label: None,

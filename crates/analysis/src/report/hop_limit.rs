@@ -18,7 +18,7 @@ use offwake_recording::units::Nanos;
 use super::{BlameEntry, EntryLimits, HopEntry, Report, path_limit::most_summed_up, wait_entries};
 use crate::{
     blame::{BlameEntryKind, BlamePart, Reason},
-    wait_sums::WaitTotals,
+    wait_sums::{WaitSum, WaitSums, worth, worth_of_hops},
 };
 
 impl Report {
@@ -54,12 +54,6 @@ impl Report {
     }
 }
 
-/// What a part tells for its size. Those that are worth as much as one that has no room are left out
-/// with it: who came first does not matter.
-fn worth(time: Nanos, size: usize) -> u64 {
-    time.0 / size.max(1) as u64
-}
-
 /// How many bytes a part takes in a list.
 fn bytes(part: &BlamePart) -> usize {
     220 + 8 * usize::from(part.depth)
@@ -74,21 +68,17 @@ pub(super) struct PartLimits {
 }
 
 impl PartLimits {
-    /// Finds out which parts of these waits have room. Only those of the first `listed` waits are written
-    /// out at all.
-    pub(super) fn new(waits: &[&WaitTotals], listed: usize, limits: EntryLimits) -> Self {
-        let with_hops = |part: &&BlamePart| part.depth > 0;
-        let all = waits.iter().flat_map(|wait| wait.parts.as_slice()).filter(with_hops);
-        let depth = |part: &BlamePart| usize::from(part.depth);
+    /// Finds out which parts of waits have room. Only those of `listed` waits are written out at all.
+    pub(super) fn new(sums: &WaitSums, listed: &[&WaitSum], limits: EntryLimits) -> Self {
+        let all = (sums.waits.iter().flat_map(|wait| &wait.totals.parts))
+            .filter(|part| part.depth > 0 && worth_of_hops(part) >= sums.least_with_room);
         let by_hops = match limits.hops {
             usize::MAX => None,
-            room => {
-                most_summed_up(all.map(|part| (worth(part.time, depth(part)), depth(part))), room)
-            }
+            room => most_summed_up(all.map(|part| (worth_of_hops(part), part.depth.into())), room),
         };
         let limited = Self { by_hops, by_bytes: None };
-        let left = (waits.iter().take(listed).flat_map(|wait| wait.parts.as_slice()))
-            .filter(|part| with_hops(part) && limited.have_room_for(part));
+        let left = (listed.iter().flat_map(|wait| &wait.totals.parts))
+            .filter(|part| part.depth > 0 && limited.have_room_for(part));
         let by_bytes = match limits.part_bytes {
             usize::MAX => None,
             room => {

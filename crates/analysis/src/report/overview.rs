@@ -11,7 +11,7 @@ use crate::{
         part_by_part,
     },
     timeline::WaitIndex,
-    wait_sums::{FilteredWait, filter_wait, is_of_target},
+    wait_sums::{FilteredWait, WatchWait, filter_wait, is_of_target},
 };
 
 use super::{
@@ -72,8 +72,18 @@ impl Overview {
     /// Makes the report, of the same blame, with the entries that have room.
     #[must_use]
     pub fn complete(&self, blame: &Blame<'_>, limits: EntryLimits) -> Report {
+        self.complete_and_watch(blame, limits, &|_, _, _| {})
+    }
+
+    /// Makes the same report, and shows `watch` each of the target's waits while they are walked.
+    pub(crate) fn complete_and_watch(
+        &self,
+        blame: &Blame<'_>,
+        limits: EntryLimits,
+        watch: WatchWait<'_>,
+    ) -> Report {
         let Entries { waits, wakes, limited } =
-            wait_entries::sum_waits(blame, &self.filter).entries(blame, limits);
+            wait_entries::make_entries(blame, &self.filter, limits, watch);
         let filter = limited.fill_in(&self.report.filter);
         Report { waits, wakes, filter, ..self.report.clone() }
     }

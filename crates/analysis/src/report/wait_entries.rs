@@ -4,8 +4,9 @@ use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use offwake_recording::{
     FileTable, ThreadRef,
-    units::{Nanos, Tgid, Tid, Timestamp},
+    units::{Tgid, Tid, Timestamp},
 };
+use rayon::prelude::*;
 
 use crate::{
     blame::{
@@ -18,7 +19,8 @@ use crate::{
     label::{Label, LabelFinder},
     timeline::{NAMELESS, NamedThread, ThreadIndex},
     wait_sums::{
-        self, Timeout, WaitAttributesTable, WaitSumKey, WaitSums, WaitTotals, WakeKey, WakerKey,
+        self, SmallParts, Timeout, WaitAttributesTable, WaitSum, WaitSums, WakeKey, WakeTotals,
+        WakerKey, WatchWait,
     },
     waited_on_entry,
 };
@@ -31,50 +33,53 @@ use super::{
     wake_context,
 };
 
-/// The target's waits, added up: what entries are made of.
-pub(super) struct SummedWaits {
-    sums: WaitSums,
-    attributes: WaitAttributesTable,
-    chains: Chains,
-}
-
-/// Adds up the target's waits that the filter keeps.
-pub(super) fn sum_waits(blame: &Blame<'_>, filter: &Filter) -> SummedWaits {
-    let (sums, attributes, chains) = wait_sums::sum_waits(blame, filter);
-    SummedWaits { sums, attributes, chains }
-}
-
-impl SummedWaits {
-    /// Makes the entries of the report that have room. What has none is summed up before it is made.
-    pub(super) fn entries(&self, blame: &Blame<'_>, limits: EntryLimits) -> Entries {
-        let WaitSums { waits, wakes } = &self.sums;
-        let mut longest: Vec<_> = waits.iter().collect();
-        longest.sort_by_key(|(_, sum)| Reverse(sum.blocked));
-        let totals: Vec<_> = longest.iter().map(|&(_, sum)| sum).collect();
-        let listed = longest.len().min(limits.entries);
-        let mut writer = EntryWriter {
-            blame,
-            attributes: &self.attributes,
-            chains: &self.chains,
-            part_limits: PartLimits::new(&totals, listed, limits),
-            limited: LimitedSums::default(),
-            namer: FrameNamer::new(&blame.recording().stacks),
-            label_finder: LabelFinder::new(&blame.recording().stacks),
-            container_labels: ContainerLabels::new(blame.recording()),
-            hops: HashMap::default(),
-        };
-        let (listed, small) = longest.split_at(listed);
-        let mut waits: Vec<_> =
-            listed.iter().map(|(key, sum)| writer.wait_entry(key, sum)).collect();
-        waits.extend(writer.small_wait_entries(small));
-        waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
-        let mut wakes: Vec<_> = wakes.iter().collect();
-        wakes.sort_by_key(|(_, (_, time))| Reverse(*time));
-        let (listed, small) = wakes.split_at(wakes.len().min(limits.entries));
-        let wakes = listed.iter().map(|&(key, sum)| writer.wake_entry(key, *sum)).collect();
-        small.iter().for_each(|&(_, &(_, time))| writer.limited.wakes.add(time));
-        Entries { waits, wakes, limited: writer.limited }
+/// Makes the entries of the report that have room, of the target's waits that the filter keeps. What has none
+/// is summed up before it is made.
+pub(super) fn make_entries(
+    blame: &Blame<'_>,
+    filter: &Filter,
+    limits: EntryLimits,
+    watch: WatchWait<'_>,
+) -> Entries {
+    let sums = WaitSums::new(blame, filter, limits.hops, watch);
+    let mut longest: Vec<&WaitSum> = sums.waits.iter().collect();
+    longest.sort_by_key(|sum| Reverse(sum.totals.blocked));
+    let (listed, small) = longest.split_at(longest.len().min(limits.entries));
+    let part_limits = PartLimits::new(&sums, listed, limits);
+    let new_writer = || EntryWriter {
+        blame,
+        attributes: &sums.attributes,
+        part_limits,
+        limited: LimitedSums::default(),
+        namer: FrameNamer::new(&blame.recording().stacks),
+        label_finder: LabelFinder::new(&blame.recording().stacks),
+        container_labels: ContainerLabels::new(blame.recording()),
+        hops: HashMap::default(),
+    };
+    // A few pieces for each CPU: those of the longest waits have most of the parts.
+    let piece = listed.len().div_ceil(4 * rayon::current_num_threads().max(1)).max(1);
+    let pieces: Vec<(Vec<_>, LimitedSums)> = (listed.par_chunks(piece))
+        .map(|piece| {
+            let mut writer = new_writer();
+            let entries =
+                piece.iter().map(|sum| writer.wait_entry(sum, sums.chains(sum))).collect();
+            (entries, writer.limited)
+        })
+        .collect();
+    let mut writer = new_writer();
+    let mut waits = Vec::with_capacity(listed.len());
+    for (mut entries, limited) in pieces {
+        waits.append(&mut entries);
+        writer.limited.add(limited);
     }
+    waits.extend(writer.small_wait_entries(small));
+    waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
+    let mut wakes: Vec<_> = sums.wakes.iter().collect();
+    wakes.sort_by_key(|(_, totals)| Reverse(totals.time));
+    let (listed, small) = wakes.split_at(wakes.len().min(limits.entries));
+    let wakes = listed.iter().map(|(key, totals)| writer.wake_entry(key, *totals)).collect();
+    small.iter().for_each(|(_, totals)| writer.limited.wakes.add(totals.time));
+    Entries { waits, wakes, limited: writer.limited }
 }
 
 /// The entries of a report.
@@ -89,7 +94,6 @@ pub(super) struct Entries {
 struct EntryWriter<'a> {
     blame: &'a Blame<'a>,
     attributes: &'a WaitAttributesTable,
-    chains: &'a Chains,
     part_limits: PartLimits,
     limited: LimitedSums,
     namer: FrameNamer<'a>,
@@ -153,7 +157,8 @@ impl EntryWriter<'_> {
         }
     }
 
-    fn wake_entry(&self, key: &WakeKey, (count, blocked_ns): (u64, Nanos)) -> WakeEntry {
+    fn wake_entry(&self, key: &WakeKey, totals: WakeTotals) -> WakeEntry {
+        let WakeTotals { count, time: blocked_ns, .. } = totals;
         let waker = self.waker_entry(key.waker).unwrap_or(WakerEntry {
             kind: WakerKind::Hardirq,
             tid: None,
@@ -176,23 +181,34 @@ impl EntryWriter<'_> {
         self.label_finder.activity_label(user, kernel)
     }
 
-    fn wait_entry(&mut self, key: &WaitSumKey, sum: &WaitTotals) -> WaitEntry {
+    fn wait_entry(&mut self, wait: &WaitSum, chains: &Chains) -> WaitEntry {
+        let WaitSum { key, totals: sum, .. } = wait;
         let attributes = self.attributes.get(key);
         let recording = self.blame.recording();
         let (user, kernel) = self.blame.stacks().get(attributes.stack);
-        let mut blame = Vec::new();
+        // No more than is needed: entries are most of a report's memory.
+        let listed = sum.parts.iter().filter(|part| self.part_limits.have_room_for(part)).count();
+        let mut blame = Vec::with_capacity(listed);
         let mut rests = Vec::new();
-        for part in sum.parts.as_slice() {
+        for part in &sum.parts {
             if self.part_limits.have_room_for(part) {
-                blame.push(self.blame_entry(part, sum.ended));
+                blame.push(self.blame_entry(part, sum.ended, chains));
             } else {
-                self.limited.parts.add(part.time);
-                let first = self.chains.hops_back(part.chain).last();
-                let first = first.map(|hop| self.hop_entry(hop));
-                let is_idle = part.idle_state == IdleState::Idle;
-                add_to_rest(part.time, is_idle, first.as_ref(), &mut rests);
+                let (idle_state, time) = (part.idle_state, part.time);
+                let first = chains.first_hop_alone(part.chain);
+                self.add_small(
+                    SmallParts { first, idle_state, count: 1, time },
+                    chains,
+                    &mut rests,
+                );
             }
         }
+        for &small in &sum.small {
+            self.add_small(small, chains, &mut rests);
+        }
+        // Which were summed up early is left to chance.
+        rests.sort_by_key(|rest| rest.idle);
+        blame.reserve_exact(rests.len());
         blame.append(&mut rests);
         sort_blame(&mut blame);
         let ThreadName { tid, tgid, comm, container } = self.thread_name(key.waiter);
@@ -229,13 +245,21 @@ impl EntryWriter<'_> {
         }
     }
 
+    /// Adds parts that are not told apart to those with their first hop.
+    fn add_small(&mut self, small: SmallParts, chains: &Chains, rests: &mut Vec<BlameEntry>) {
+        let SmallParts { first, idle_state, count, time } = small;
+        self.limited.parts.add_several(count, time);
+        let first = chains.last_hop(first).map(|(_, hop)| self.hop_entry(hop));
+        add_to_rest(time, idle_state == IdleState::Idle, first.as_ref(), rests);
+    }
+
     /// Sums waits up for which there is no room.
     fn small_wait_entries(
         &mut self,
-        small: &[(&WaitSumKey, &WaitTotals)],
+        small: &[&WaitSum],
     ) -> impl Iterator<Item = WaitEntry> + use<> {
         let mut sums = SmallWaits::default();
-        for &(key, sum) in small {
+        for WaitSum { key, totals: sum, .. } in small {
             let attributes = self.attributes.get(key);
             let ThreadName { tid, tgid, comm, container } = self.thread_name(key.waiter);
             let thread = self.blame.timeline().thread(key.waiter.thread);
@@ -261,8 +285,8 @@ impl EntryWriter<'_> {
         entry
     }
 
-    fn blame_entry(&mut self, part: &BlamePart, at: Timestamp) -> BlameEntry {
-        let hops = self.chains.hops(part.chain);
+    fn blame_entry(&mut self, part: &BlamePart, at: Timestamp, chains: &Chains) -> BlameEntry {
+        let hops = chains.hops(part.chain);
         let last = hops.last().copied();
         let chain: Vec<Arc<HopEntry>> = hops.into_iter().map(|hop| self.hop_entry(hop)).collect();
         let (word, reason) = BlameEntryKind::from_blame(part.kind);

@@ -1,21 +1,34 @@
 //! Adds up waits that are alike.
+//!
+//! Waits that may be alike are walked one after another, group by group ([`groups`]), so that the sums of
+//! a group are whole when it is over. What has no room then is summed up at once ([`small_parts`]): of
+//! millions of parts, those of a few groups are told apart at a time.
+//!
+//! ```text
+//! CPU 0   group 3 | group 1 | …      parts told apart   ──▶ those that have room
+//! CPU 1   group 2 | group 0 | …                          └─▶ small parts, by their first hop
+//! ```
+
+mod groups;
+mod small_parts;
 
 use indexmap::{IndexMap, IndexSet};
 use offwake_recording::{
     Id, Pattern, ThreadRef, Wait, WakeContext,
     units::{Nanos, Timestamp},
 };
-use rayon::prelude::*;
 
 use crate::{
     blame::{
-        Blame, BlamePart, BlameParts, Chains, HopDetail, IdleState, ImportedChains, StackPairId,
-        WakeSource,
+        Blame, BlamePart, BlameParts, Chains, HopDetail, IdleState, StackPairId, WakeSource,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
     filter::{Filter, WaitFilter},
     timeline::{NamedThread, WaitIndex},
 };
+
+use small_parts::SharedRoom;
+pub(crate) use small_parts::{SmallParts, worth, worth_of_hops};
 
 /// Who made a wake, as a part of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,7 +73,7 @@ pub(crate) struct WakeKey {
     pub(crate) cause: Cause,
 }
 
-#[derive(Default)]
+/// The sums of waits that are alike.
 pub(crate) struct WaitTotals {
     pub(crate) count: u64,
     pub(crate) retries: u64,
@@ -68,24 +81,28 @@ pub(crate) struct WaitTotals {
     pub(crate) longest: Nanos,
     pub(crate) idle: Nanos,
     pub(crate) timeout: Timeout,
-    pub(crate) parts: BlameParts,
+    /// The parts of their blame, but for the small ones.
+    pub(crate) parts: Vec<BlamePart>,
+    pub(crate) small: Vec<SmallParts>,
+    pub(crate) first: WaitIndex,
     /// When the first of them ended.
     pub(crate) ended: Timestamp,
 }
 
 impl WaitTotals {
-    /// Adds the sums of later waits of the same key.
-    fn append(&mut self, later: Self, imported: &ImportedChains) {
-        if self.count == 0 {
-            self.ended = later.ended;
+    fn beginning_with(first: WaitIndex, ended: Timestamp) -> Self {
+        Self {
+            count: 0,
+            retries: 0,
+            blocked: Nanos(0),
+            longest: Nanos(0),
+            idle: Nanos(0),
+            timeout: Timeout::NoneYet,
+            parts: Vec::new(),
+            small: Vec::new(),
+            first,
+            ended,
         }
-        self.timeout = self.timeout.and(later.timeout);
-        self.count += later.count;
-        self.retries += later.retries;
-        self.blocked += later.blocked;
-        self.longest = self.longest.max(later.longest);
-        self.idle += later.idle;
-        self.parts.append(later.parts, imported);
     }
 }
 
@@ -108,9 +125,7 @@ impl Timeout {
     }
 }
 
-/// Sums in the order of their keys' first appearance, so that every order derived from it is
-/// stable.
-pub(crate) type Sums<K, V> = IndexMap<K, V, foldhash::fast::RandomState>;
+type Sums<K, V> = IndexMap<K, V, foldhash::fast::RandomState>;
 
 /// The distinct attributes of all patterns, each pattern's with its wake and without it.
 pub(crate) struct WaitAttributesTable {
@@ -152,6 +167,16 @@ impl WaitAttributesTable {
 
     pub(crate) fn get(&self, key: &WaitSumKey) -> &WaitAttributes {
         &self.list[key.attributes as usize]
+    }
+
+    /// Returns what a wait has in common with others of its entry; none if it has no time inside the window.
+    fn key(&self, blame: &Blame<'_>, wait: WaitIndex) -> Option<WaitSumKey> {
+        let place = blame.timeline().blocked_interval(wait)?;
+        let waits = &blame.recording().waits;
+        let row = waits.rows().get(wait.0 as usize)?;
+        let waker = waker_key(blame, wait, waits.waker(row).map(|waker| waker.context));
+        let waiter = blame.timeline().named_thread(place.thread, place.from);
+        Some(WaitSumKey { waiter, waker, attributes: self.index_for(row.pattern, waker) })
     }
 
     fn index_for(&self, pattern: Id<Pattern>, waker: WakerKey) -> u32 {
@@ -226,13 +251,117 @@ pub(crate) fn is_of_target(blame: &Blame<'_>, wait: WaitIndex) -> bool {
 }
 
 /// The sums of the target's waits that the filter keeps, told apart by everything that entries show.
-#[derive(Default)]
 pub(crate) struct WaitSums {
-    pub(crate) waits: Sums<WaitSumKey, WaitTotals>,
-    pub(crate) wakes: Sums<WakeKey, (u64, Nanos)>,
+    /// In the order of their first waits, so that every order derived from it is stable.
+    pub(crate) waits: Vec<WaitSum>,
+    /// In the same order.
+    pub(crate) wakes: Vec<(WakeKey, WakeTotals)>,
+    pub(crate) attributes: WaitAttributesTable,
+    /// The chains of the walkers.
+    chains: Vec<Chains>,
+    /// Which parts have room for their hops are among those that are worth as much or more.
+    pub(crate) least_with_room: u64,
+}
+
+/// What is shown each wait that is walked, its parts and the chains that they refer to.
+pub(crate) type WatchWait<'w> = &'w (dyn Fn(WaitIndex, &[BlamePart], &Chains) + Sync);
+
+/// Waits that are one entry.
+pub(crate) struct WaitSum {
+    pub(crate) key: WaitSumKey,
+    pub(crate) totals: WaitTotals,
+    /// Which walker's chains the parts refer to.
+    walker: usize,
+}
+
+/// Wakes of one key.
+#[derive(Clone, Copy)]
+pub(crate) struct WakeTotals {
+    pub(crate) count: u64,
+    pub(crate) time: Nanos,
+    first: WaitIndex,
+}
+
+impl WakeTotals {
+    fn add(&mut self, more: Self) {
+        self.count += more.count;
+        self.time += more.time;
+        self.first = self.first.min(more.first);
+    }
 }
 
 impl WaitSums {
+    /// Adds up the target's waits that the filter keeps. All parts are told apart that have room for their
+    /// hops among `hops` hops. Some others are, too: which depends on who was the first to be added up.
+    /// Each of the target's waits is shown to `watch`, with its parts, before it is added.
+    pub(crate) fn new(
+        blame: &Blame<'_>,
+        filter: &Filter,
+        hops: usize,
+        watch: WatchWait<'_>,
+    ) -> Self {
+        let attributes = WaitAttributesTable::new(blame);
+        let filter = filter.for_recording(blame.recording());
+        let groups = groups::group_waits(blame.recording().waits.len(), |wait| {
+            is_of_target(blame, wait).then(|| attributes.key(blame, wait)).flatten()
+        });
+        let room = SharedRoom::new(hops);
+        let visited = blame.visit_groups(
+            HopDetail::WakerStacks,
+            &groups.list(),
+            VisitedSums::default,
+            |sums, group, walker| {
+                for &wait in *group {
+                    let (parts, chains) = walker.parts_and_chains(wait);
+                    watch(wait, parts, chains);
+                    sums.add(blame, &attributes, &filter, wait, parts);
+                }
+                sums.close_group(&room, walker.chains());
+            },
+        );
+        let mut sums = Self {
+            waits: Vec::new(),
+            wakes: Vec::new(),
+            attributes,
+            chains: Vec::new(),
+            least_with_room: room.least_with_room(),
+        };
+        let mut wakes = Sums::default();
+        for (walker, (visited, chains)) in visited.into_iter().enumerate() {
+            let closed = visited.closed.into_iter();
+            sums.waits.extend(closed.map(|(key, totals)| WaitSum { key, totals, walker }));
+            sums.chains.push(chains);
+            for (key, more) in visited.wakes {
+                add_wakes(&mut wakes, key, more);
+            }
+        }
+        sums.waits.sort_unstable_by_key(|sum| sum.totals.first);
+        sums.wakes.extend(wakes);
+        // One wait has one wake.
+        sums.wakes.sort_unstable_by_key(|(_, totals)| totals.first);
+        sums
+    }
+
+    /// The chains that the parts of a sum refer to.
+    pub(crate) fn chains(&self, sum: &WaitSum) -> &Chains {
+        &self.chains[sum.walker]
+    }
+}
+
+fn add_wakes(wakes: &mut Sums<WakeKey, WakeTotals>, key: WakeKey, more: WakeTotals) {
+    wakes.entry(key).and_modify(|totals| totals.add(more)).or_insert(more);
+}
+
+/// The sums of the groups that one walker has visited.
+#[derive(Default)]
+struct VisitedSums {
+    /// Those of the group that is being visited. Their parts are in lists with tables of their own.
+    open: Sums<WaitSumKey, (WaitTotals, BlameParts)>,
+    closed: Vec<(WaitSumKey, WaitTotals)>,
+    wakes: Sums<WakeKey, WakeTotals>,
+}
+
+impl VisitedSums {
     fn add(
         &mut self,
         blame: &Blame<'_>,
@@ -244,75 +373,37 @@ impl WaitSums {
         let Some(FilteredWait::Kept(kept)) = filter_wait(blame, filter, wait, parts) else {
             return;
         };
-        let waits = &blame.recording().waits;
-        let Some(row) = waits.rows().get(wait.0 as usize) else { return };
-        let KeptWait { waiter, blocked, idle, ended } = kept;
-        let waker = waker_key(blame, wait, waits.waker(row).map(|waker| waker.context));
+        let Some(row) = blame.recording().waits.rows().get(wait.0 as usize) else { return };
+        let Some(key) = attributes.key(blame, wait) else { return };
+        let KeptWait { blocked, idle, ended, .. } = kept;
         let timeout = attributes.timeouts.get(row.pattern.index()).copied().flatten();
-        let attributes = attributes.index_for(row.pattern, waker);
-        let sum = self.waits.entry(WaitSumKey { waiter, waker, attributes }).or_default();
-        if sum.count == 0 {
-            sum.ended = ended;
-        }
+        let (sum, sum_parts) = (self.open.entry(key))
+            .or_insert_with(|| (WaitTotals::beginning_with(wait, ended), BlameParts::default()));
         sum.timeout = sum.timeout.and(Timeout::All(timeout));
         sum.count += 1;
         sum.retries += u64::from(blame.is_retry(wait));
         sum.blocked += blocked;
         sum.longest = sum.longest.max(blocked);
         sum.idle += idle;
-        parts.iter().for_each(|&part| sum.parts.push(part));
+        parts.iter().for_each(|&part| sum_parts.push(part));
+        let WaitSumKey { waiter, waker, .. } = key;
         if waker != WakerKey::Unknown {
-            let cause = blame.cause(wait);
-            let key = WakeKey { waker, wakee: waiter, cause };
-            let (count, time) = self.wakes.entry(key).or_default();
-            *count += 1;
-            *time += blocked;
+            let wake = WakeKey { waker, wakee: waiter, cause: blame.cause(wait) };
+            let totals = WakeTotals { count: 1, time: blocked, first: wait };
+            add_wakes(&mut self.wakes, wake, totals);
         }
     }
 
-    /// Adds the sums of later waits.
-    fn append(&mut self, later: Self, chains: &mut Chains, their_chains: &Chains) {
-        let imported = chains.import(their_chains);
-        // The keys in their order on one CPU, the millions of parts on all.
-        let mut later_by_place: Vec<Option<WaitTotals>> = Vec::new();
-        for (key, more) in later.waits {
-            let entry = self.waits.entry(key);
-            let place = entry.index();
-            entry.or_default();
-            later_by_place.resize_with(later_by_place.len().max(place + 1), || None);
-            later_by_place[place] = Some(more);
-        }
-        let pairs: Vec<_> = (self.waits.values_mut().zip(later_by_place))
-            .filter_map(|(sum, more)| Some((sum, more?)))
-            .collect();
-        pairs.into_par_iter().for_each(|(sum, more)| sum.append(more, &imported));
-        for (key, (count, time)) in later.wakes {
-            let (all, all_time) = self.wakes.entry(key).or_default();
-            *all += count;
-            *all_time += time;
+    /// Sums up what has no room, now that the sums of this group are whole.
+    fn close_group(&mut self, room: &SharedRoom, chains: &Chains) {
+        let Self { open, closed, .. } = self;
+        room.add(open.values().flat_map(|(_, parts)| parts.as_slice()));
+        let least = room.least_with_room();
+        for (key, (totals, parts)) in open.drain(..) {
+            let (parts, small) = small_parts::split_off(parts.into_list(), least, chains);
+            closed.push((key, WaitTotals { parts, small, ..totals }));
         }
     }
-}
-
-/// Adds up the target's waits that the filter keeps.
-pub(crate) fn sum_waits(
-    blame: &Blame<'_>,
-    filter: &Filter,
-) -> (WaitSums, WaitAttributesTable, Chains) {
-    let attributes = WaitAttributesTable::new(blame);
-    let filter = filter.for_recording(blame.recording());
-    let visited = blame.visit_waits(
-        HopDetail::WakerStacks,
-        WaitSums::default,
-        |wait| is_of_target(blame, wait),
-        |sums, wait, parts, _| sums.add(blame, &attributes, &filter, wait, parts),
-    );
-    let mut visited = visited.into_iter();
-    let (mut sums, mut chains) = visited.next().unwrap_or_default();
-    for (later, their_chains) in visited {
-        sums.append(later, &mut chains, &their_chains);
-    }
-    (sums, attributes, chains)
 }
 
 /// Returns who made a wake. A task that an interrupt ran on top of did not make it.
