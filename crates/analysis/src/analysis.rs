@@ -15,9 +15,13 @@ use std::{fmt, io, sync::OnceLock};
 use offwake_recording::{Recording, stream};
 
 use crate::{
-    blame::{Blame, ChainLimits},
+    blame::{Blame, BlamePart, ChainLimits, Chains},
     filter::Filter,
-    report::{EntryLimits, Overview, Report, flame::View, html::Lanes},
+    report::{
+        EntryLimits, Overview, Report,
+        flame::View,
+        html::{LanePlan, Lanes},
+    },
     selection::{SelectionError, TargetSelection},
     spans::{self, SpanInput, SpanLimits, Spans, otlp::Exporter},
     timeline::{Timeline, WaitIndex},
@@ -227,9 +231,19 @@ impl<'i> Analysis<'i> {
         self.overview().complete(self.blame(), EntryLimits::OF_LISTS)
     }
 
-    /// The lives of the target's threads, as the page draws them.
+    /// The lives of the target's threads, as the page draws them. If there is no report yet, it is built
+    /// of the same walk.
     pub fn lanes(&self) -> &Lanes {
-        self.lanes.get_or_init(|| Lanes::new(self.blame(), &self.report().threads))
+        self.lanes.get_or_init(|| {
+            let plan = LanePlan::new(self.blame(), &self.overview().report().threads);
+            self.report.get_or_init(|| {
+                let watch = |wait, parts: &[BlamePart], chains: &Chains| {
+                    plan.add_parts(wait, parts, chains);
+                };
+                self.overview().complete_and_watch(self.blame(), self.limits, &watch)
+            });
+            plan.into_lanes(self.blame())
+        })
     }
 
     /// Requests as spans.

@@ -18,7 +18,9 @@ impl OutputFormat for Html {
     }
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
-        html::write(analysis.report(), analysis.lanes(), out)?;
+        // In this order, both are made of one walk.
+        let lanes = analysis.lanes();
+        html::write(analysis.report(), lanes, out)?;
         Ok(Written::from_limits(&analysis.report().filter, SmallPaths::default()))
     }
 }

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //! Report, View ── paths ──▶ Path ──▶ Tree ──▶ Layout ───────┐
-//!                             │        │                    ├─▶ svg/: the picture
-//!                             │        └─▶ Summaries ───────┤
-//!                             │                             └─▶ html/flame.rs: the page's boxes
-//!                             └──▶ folded, pprof, speedscope
+//!             │               │        │                    ├─▶ svg/: the picture
+//!             │               │        └─▶ Summaries ───────┘
+//!             │               └──▶ folded, pprof, speedscope
+//!             └─── PathBuilder ───▶ html/chain_tree.rs: the page's boxes
 //! ```
 //!
 //! `Tree` adds up what paths have in common, `Layout` says which of its frames a picture shows
@@ -42,9 +42,9 @@ mod tree;
 mod view;
 
 pub(super) use layout::{Layout, PlacedFrame};
-pub(super) use path::leaf_name;
 pub(crate) use path::shown_parts;
 pub use path::{Frame, FrameKind, Path, paths};
+pub(super) use path::{PathBuilder, leaf_name};
 pub(super) use summary::{Summaries, WaitSummary};
 pub(super) use tree::{ClassTimes, NodeId, Tree};
 pub use view::{Direction, FlameGraphKind, FrameDetail, GroupBy, ThreadNames, View};

@@ -78,7 +78,7 @@ pub(crate) fn shown_parts(report: &Report) -> impl Iterator<Item = (&WaitEntry, 
 }
 
 /// Makes the paths of one report, seen in one way.
-struct PathBuilder<'r> {
+pub(in crate::report) struct PathBuilder<'r> {
     view: View,
     processes: HashMap<Tgid, &'r ProcessEntry>,
     cgroups: HashMap<CgroupId, String>,
@@ -86,7 +86,7 @@ struct PathBuilder<'r> {
 }
 
 impl<'r> PathBuilder<'r> {
-    fn new(report: &'r Report, view: View) -> Self {
+    pub(in crate::report) fn new(report: &'r Report, view: View) -> Self {
         let processes = report.processes.iter().map(|process| (process.tgid, process));
         let labels: HashMap<_, _> =
             report.containers.iter().map(|one| (one.id.as_str(), one.label.as_str())).collect();
@@ -104,8 +104,7 @@ impl<'r> PathBuilder<'r> {
     }
 
     fn frames(&self, wait: &WaitEntry, blame: &BlameEntry) -> Vec<Frame> {
-        let mut frames = self.waiter_frames(wait);
-        frames.extend(stack_frames(&wait.stack));
+        let mut frames = self.wait_frames(wait);
         match (self.view.graph, blame.chain.split_last()) {
             (FlameGraphKind::OffCpu, _) => {}
             (FlameGraphKind::OffWake, Some(_)) => {
@@ -120,21 +119,33 @@ impl<'r> PathBuilder<'r> {
             (FlameGraphKind::Chain, Some((last, before))) => {
                 frames.extend(before.iter().flat_map(|hop| self.hop_frames(hop, &hop.stack)));
                 frames.extend(self.hop_frames(last, &blame.stack));
-                if let Some(holder) = &blame.holder {
-                    let name = format!("held by {}", self.thread_name(holder));
-                    frames.push(frame(FrameKind::Holder, name));
-                }
-                frames.push(leaf_frame(blame));
+                frames.extend(self.end_frames(blame));
             }
-            // No thread ended the wait: the leaf says what did.
             (FlameGraphKind::OffWake | FlameGraphKind::Chain, None) => {
-                frames.push(leaf_frame(blame))
+                frames.extend(self.end_frames(blame));
             }
         }
         if self.view.direction == Direction::FromCulprit {
             frames.reverse();
         }
         frames
+    }
+
+    /// Who waited, and where.
+    pub(in crate::report) fn wait_frames(&self, wait: &WaitEntry) -> Vec<Frame> {
+        let mut frames = self.waiter_frames(wait);
+        frames.extend(stack_frames(&wait.stack));
+        frames
+    }
+
+    /// What comes behind the last hop, or at once where no thread ended the wait: the leaf says what did.
+    pub(in crate::report) fn end_frames(
+        &self,
+        blame: &BlameEntry,
+    ) -> impl Iterator<Item = Frame> + use<> {
+        let holder = blame.holder.as_ref().filter(|_| !blame.chain.is_empty());
+        let name = holder.map(|holder| format!("held by {}", self.thread_name(holder)));
+        (name.map(|name| frame(FrameKind::Holder, name)).into_iter()).chain([leaf_frame(blame)])
     }
 
     /// Who waited, the coarsest first.
@@ -159,7 +170,12 @@ impl<'r> PathBuilder<'r> {
         }
     }
 
-    fn hop_frames(&self, hop: &HopEntry, stack: &Frames) -> impl Iterator<Item = Frame> + use<> {
+    /// A thread that was waited for, and its frames.
+    pub(in crate::report) fn hop_frames(
+        &self,
+        hop: &HopEntry,
+        stack: &Frames,
+    ) -> impl Iterator<Item = Frame> + use<> {
         let name = Arc::clone(&self.separator);
         let separator = Frame { kind: FrameKind::Separator, name, function: None };
         let waker = frame(FrameKind::Waker, self.thread_name(&hop.thread));

@@ -13,7 +13,7 @@ pub(in crate::report) struct NodeId(u32);
 impl NodeId {
     pub(in crate::report) const ROOT: Self = Self(0);
 
-    fn new(index: usize) -> Self {
+    pub(in crate::report) fn new(index: usize) -> Self {
         // 2^32 nodes take more memory than a report may.
         Self(u32::try_from(index).unwrap_or(u32::MAX))
     }

@@ -2,7 +2,6 @@
 //! in [`crate::report::folded`].
 
 use std::{
-    cmp::Reverse,
     collections::{BTreeSet, VecDeque},
     iter,
 };
@@ -11,15 +10,16 @@ use offwake_recording::units::Tid;
 use serde::Serialize;
 
 use crate::{
-    blame::BlameClass,
     findings::TimeByClass,
     report::{
         Report,
-        flame::{ClassTimes, Frame, FrameKind, NodeId, Summaries, ThreadNames, Tree, View, paths},
+        flame::{FrameKind, ThreadNames, shown_parts},
     },
 };
 
 use super::{
+    box_sums::{BoxSums, ShownPart, Times, Widest},
+    chain_tree::ChainTree,
     class::PageClass,
     texts::{TextId, Texts},
     waits::describe_waker,
@@ -28,18 +28,15 @@ use super::{
 /// Boxes kept: the widest.
 const BOXES: usize = 24_000;
 /// Boxes on top of each other. A real chain has a few hundred at most.
-const LEVELS: usize = 1_024;
+pub(super) const LEVELS: usize = 1_024;
 
 /// Threads that have a box of their own. Of more, none would be wide enough to be seen, and those of
 /// one name stand as one.
 const THREADS: usize = 100;
 
-/// The time of each [`PageClass`].
-type Times = ClassTimes<{ PageClass::ALL.len() }>;
-
 /// What a box stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum BoxKind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum BoxKind {
     Root,
     /// The thread that waited.
     Waiter,
@@ -55,7 +52,7 @@ enum BoxKind {
 }
 
 impl BoxKind {
-    fn from_frame_kind(kind: FrameKind) -> Self {
+    pub(super) fn from_frame_kind(kind: FrameKind) -> Self {
         match kind {
             FrameKind::Waiter | FrameKind::Group => Self::Waiter,
             FrameKind::User | FrameKind::Kernel => Self::Frame,
@@ -91,21 +88,17 @@ pub(super) struct Flame {
 
 /// The boxes of the shown waits.
 pub(super) fn boxes(report: &Report, texts: &mut Texts<'_>) -> Flame {
-    let mut tree = Tree::<Times>::new();
-    let parts: Vec<_> = (paths(report, &view(report)))
-        .filter(|path| path.blame.ns.0 > 0)
-        .map(|path| {
-            let class = PageClass::classify(path.wait, path.blame, report.window.duration_ns);
-            let times = Times::new(class as usize, path.blame.ns);
-            (path.wait, path.blame, tree.add(box_frames(path.frames), times))
+    let mut tree = ChainTree::new(report, thread_names(report));
+    let parts: Vec<_> = shown_parts(report)
+        .filter(|(_, part)| part.ns.0 > 0)
+        .map(|(wait, part)| {
+            let class = PageClass::classify(wait, part, report.window.duration_ns);
+            ShownPart { wait, part, class, end: tree.add(wait, part) }
         })
         .collect();
-    let widest = Widest::new(&tree);
-    let mut summaries = Summaries::new(widest.nodes.iter().copied());
-    for (wait, part, end) in parts {
-        summaries.add(wait, part, &tree, end);
-    }
-    columns(&tree, &widest, &summaries, texts)
+    let widest = Widest::new(tree.nodes(), &parts, BOXES);
+    let sums = BoxSums::new(tree.nodes(), &widest, &parts);
+    columns(&tree, &widest, &sums, texts)
 }
 
 /// One box for each hop of what the findings are made of.
@@ -148,100 +141,39 @@ impl Flame {
     }
 }
 
-/// The whole chain, from the thread that waited on.
-fn view(report: &Report) -> View {
+/// What threads are called: so that none of very many boxes is too narrow.
+fn thread_names(report: &Report) -> ThreadNames {
     let threads: BTreeSet<Tid> = report.waits.iter().map(|wait| wait.tid).collect();
-    let names =
-        if threads.len() > THREADS { ThreadNames::WithoutIds } else { ThreadNames::WithIds };
-    View { names, ..View::default() }
-}
-
-/// The frames of a path as boxes tell them apart: by what they stand for and by their names. A path
-/// that is too high loses its middle: what its time was spent on stays.
-fn box_frames(path: Vec<Frame>) -> impl Iterator<Item = Frame> {
-    let is_leaf = |frame: &Frame| matches!(frame.kind, FrameKind::Leaf(_));
-    (path.into_iter().enumerate())
-        .filter(move |(level, frame)| *level < LEVELS || is_leaf(frame))
-        .map(|(_, frame)| {
-            let kind = match frame.kind {
-                FrameKind::Kernel => FrameKind::User,
-                FrameKind::Leaf(_) => FrameKind::Leaf(BlameClass::Work),
-                kind => kind,
-            };
-            Frame { kind, function: None, ..frame }
-        })
-}
-
-/// The nodes of a tree that the page has as boxes.
-struct Widest {
-    /// In the order of the tree.
-    nodes: Vec<NodeId>,
-    left_out: usize,
-    /// The width of the widest that is left out.
-    left_out_below: u128,
-}
-
-impl Widest {
-    fn new(tree: &Tree<Times>) -> Self {
-        // A box is at least as wide as those on it, and before them: who keeps it keeps them.
-        let mut nodes: Vec<_> =
-            tree.nodes().map(|(id, node)| (Reverse(node.total.sum()), id)).collect();
-        nodes.sort_unstable();
-        let left_out_below = nodes.get(BOXES).map_or(0, |(width, _)| width.0);
-        let left_out = nodes.len().saturating_sub(BOXES);
-        let mut nodes: Vec<_> = nodes.into_iter().take(BOXES).map(|(_, id)| id).collect();
-        nodes.sort_unstable();
-        Self { nodes, left_out, left_out_below }
-    }
+    if threads.len() > THREADS { ThreadNames::WithoutIds } else { ThreadNames::WithIds }
 }
 
 fn columns(
-    tree: &Tree<Times>,
+    tree: &ChainTree<'_>,
     widest: &Widest,
-    summaries: &Summaries<'_>,
+    sums: &BoxSums<'_>,
     texts: &mut Texts<'_>,
 ) -> Flame {
-    let mut places = vec![0; tree.len()];
-    for (place, node) in widest.nodes.iter().enumerate() {
-        places[node.index()] = place;
-    }
-    let ids = || widest.nodes.iter().copied();
-    let nodes = || ids().filter_map(|id| tree.get(id));
-    let summaries_of = || ids().filter_map(|id| summaries.get(id));
+    let nodes = || widest.nodes.iter().filter_map(|id| tree.nodes().get(id.index()));
+    let frames = || nodes().map(|node| tree.frame(node));
     Flame {
-        parent: nodes().map(|node| places[node.parent.index()]).collect(),
-        text: nodes()
-            .map(|node| {
-                let name = node.frame.as_ref().map(|frame| &*frame.name);
-                texts.id(name.unwrap_or("all waits that are shown"))
-            })
+        parent: nodes().map(|node| widest.box_at(node.parent)).collect(),
+        text: frames()
+            .map(|frame| texts.id(frame.map_or("all waits that are shown", |frame| &frame.name)))
             .collect(),
-        kind: nodes()
-            .map(|node| node.frame.as_ref().map(|frame| BoxKind::from_frame_kind(frame.kind)))
-            .map(|kind| kind.unwrap_or(BoxKind::Root) as u8)
+        kind: frames().map(|frame| frame.map_or(BoxKind::Root, |frame| frame.kind) as u8).collect(),
+        ns: sums.sums.iter().map(|sum| narrow(sum.times.sum())).collect(),
+        class: sums.sums.iter().map(|sum| largest_class(&sum.times)).collect(),
+        quiet_ns: sums.sums.iter().map(|sum| quiet(&sum.times)).collect(),
+        waits: sums.sums.iter().map(|sum| sum.waits).collect(),
+        cause: (sums.sums.iter())
+            .map(|sum| sums.cause(sum).map(|cause| texts.id(cause.name())))
             .collect(),
-        ns: nodes().map(|node| narrow(node.total.sum())).collect(),
-        class: nodes().map(|node| largest_class(&node.total)).collect(),
-        quiet_ns: nodes().map(|node| quiet(&node.total)).collect(),
-        waits: summaries_of().map(|summary| summary.waits).collect(),
-        cause: summaries_of()
-            .map(|summary| Some(texts.id(only(summary.causes.keys())?.name())))
-            .collect(),
-        ended_by: summaries_of()
-            .map(|summary| {
-                let (wait, _) = only(summaries.wakers(summary))?;
-                Some(texts.id(&describe_waker(wait)))
-            })
+        ended_by: (sums.sums.iter())
+            .map(|sum| sums.waker(sum).map(|wait| texts.id(&describe_waker(wait))))
             .collect(),
         left_out: widest.left_out as u64,
         left_out_below_ns: narrow(widest.left_out_below),
     }
-}
-
-/// The only item, if there is no second.
-fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
-    let first = items.next()?;
-    items.next().is_none().then_some(first)
 }
 
 /// A time as a report has it: sums stop at their largest.

@@ -11,6 +11,8 @@
 //! nodes of them.
 
 mod assets;
+mod box_sums;
+mod chain_tree;
 mod class;
 mod flame;
 mod graph;
@@ -24,6 +26,7 @@ mod waits;
 use std::io;
 
 use assets::{Assets, csp_hash};
+pub(crate) use lanes::LanePlan;
 pub use lanes::Lanes;
 
 use super::Report;

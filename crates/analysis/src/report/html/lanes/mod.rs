@@ -14,14 +14,15 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
 
 use crate::{
-    blame::Blame,
+    blame::{Blame, BlamePart, Chains},
     container_labels::ContainerLabels,
     report::ThreadEntry,
-    timeline::{State, Thread, ThreadIndex},
+    timeline::{State, Thread, ThreadIndex, WaitIndex},
 };
 
 pub(super) use bins::Bin;
 pub(super) use wait::LaneWait;
+use wait::LongestWaits;
 
 /// The most threads that are drawn.
 const MAX_LANES: usize = 150;
@@ -84,11 +85,26 @@ impl From<State> for LaneState {
     }
 }
 
+/// Lanes whose waits have no parts yet.
+pub(crate) struct LanePlan {
+    lanes: Lanes,
+    indices: Vec<ThreadIndex>,
+    waits: LongestWaits,
+}
+
 impl Lanes {
-    /// Makes the lanes of the threads that did most or waited most, those of a process beside each
-    /// other. `entries` are those of the report that was made from the same blame.
+    /// Makes the lanes of the threads that did most or waited most. `entries` are those of the report that
+    /// was made from the same blame.
     #[must_use]
     pub fn new(blame: &Blame<'_>, entries: &[ThreadEntry]) -> Self {
+        LanePlan::new(blame, entries).into_lanes(blame)
+    }
+}
+
+impl LanePlan {
+    /// Plans the lanes of the threads that did most or waited most, those of a process beside each
+    /// other. `entries` are those of the report that was made from the same blame.
+    pub(crate) fn new(blame: &Blame<'_>, entries: &[ThreadEntry]) -> Self {
         let timeline = blame.timeline();
         let target = (timeline.threads.iter().zip(0..)).filter(|(thread, _)| thread.in_target);
         let mut threads: Vec<_> = target
@@ -135,8 +151,22 @@ impl Lanes {
                 },
             })
             .collect();
-        let (waits, waits_left_out) = wait::longest_waits(blame, &indices, MAX_WAITS);
-        Self { lanes, waits, waits_left_out, threads_left_out, blocked_left_out }
+        let waits = LongestWaits::find(blame, &indices, MAX_WAITS);
+        let waits_left_out = waits.left_out();
+        let lanes =
+            Lanes { lanes, waits: Vec::new(), waits_left_out, threads_left_out, blocked_left_out };
+        Self { lanes, indices, waits }
+    }
+
+    /// Adds the parts of a wait that was walked, if it is one of those that are drawn.
+    pub(crate) fn add_parts(&self, wait: WaitIndex, parts: &[BlamePart], chains: &Chains) {
+        self.waits.add_parts(wait, parts, chains);
+    }
+
+    /// Makes the lanes. Waits whose parts were not added are walked.
+    pub(crate) fn into_lanes(self, blame: &Blame<'_>) -> Lanes {
+        let Self { lanes, indices, waits } = self;
+        Lanes { waits: waits.into_lane_waits(blame, &indices), ..lanes }
     }
 }
 

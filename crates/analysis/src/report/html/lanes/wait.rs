@@ -2,7 +2,8 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap},
+    collections::{BTreeMap, BinaryHeap, HashMap},
+    sync::OnceLock,
 };
 
 use offwake_recording::{
@@ -12,7 +13,7 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlameEntryKind, BlameKind, BlamePart, WakeSource, Walker,
+        Blame, BlameEntryKind, BlameKind, BlamePart, Chains, WakeSource, Walker,
         cause::{Cause, waited_on},
     },
     container_labels::ContainerLabels,
@@ -57,40 +58,93 @@ pub(in crate::report::html) struct LanePart {
     pub(in crate::report::html) ns: Nanos,
 }
 
-/// Returns the longest of these threads' waits, by lane and time, and the number of the others.
-pub(super) fn longest_waits(
-    blame: &Blame<'_>,
-    lanes: &[ThreadIndex],
-    limit: usize,
-) -> (Vec<LaneWait>, u64) {
-    let mut longest = BinaryHeap::with_capacity(limit + 1);
-    let mut all = 0_u64;
-    for (lane, &index) in lanes.iter().enumerate() {
-        let Some(thread) = blame.timeline().thread(index) else { continue };
-        for interval in thread.track.iter() {
-            let State::Blocked(wait) = interval.state else { continue };
-            all += 1;
-            let length = interval.to.since(interval.from);
-            longest.push((Reverse(length), lane, interval.from, interval.to, wait));
-            if longest.len() > limit {
-                longest.pop();
+/// The largest parts of a wait, each with the last thread of its chain, and the time of all others.
+struct LargestParts {
+    parts: Vec<(BlamePart, Option<ThreadIndex>)>,
+    rest: Nanos,
+}
+
+impl LargestParts {
+    fn new(parts: &[BlamePart], chains: &Chains) -> Self {
+        let mut parts = parts.to_vec();
+        parts.sort_by_key(|part| Reverse(part.time));
+        let rest = parts.iter().skip(MAX_PARTS).map(|part| part.time).sum();
+        let with_last_thread = |part: BlamePart| {
+            let last = chains.last_hop(part.chain).map(|(_, hop)| hop.thread.thread);
+            (part, last)
+        };
+        Self { parts: parts.into_iter().take(MAX_PARTS).map(with_last_thread).collect(), rest }
+    }
+}
+
+/// The longest waits of the drawn threads.
+pub(super) struct LongestWaits {
+    /// By lane and time: the lane, `from..to`, and which wait it is.
+    waits: Vec<(usize, Timestamp, Timestamp, WaitIndex)>,
+    left_out: u64,
+    /// The parts of those that were walked.
+    parts: HashMap<WaitIndex, OnceLock<LargestParts>, foldhash::fast::RandomState>,
+}
+
+impl LongestWaits {
+    /// Finds the longest of these threads' waits.
+    pub(super) fn find(blame: &Blame<'_>, lanes: &[ThreadIndex], limit: usize) -> Self {
+        let mut longest = BinaryHeap::with_capacity(limit + 1);
+        let mut all = 0_u64;
+        for (lane, &index) in lanes.iter().enumerate() {
+            let Some(thread) = blame.timeline().thread(index) else { continue };
+            for interval in thread.track.iter() {
+                let State::Blocked(wait) = interval.state else { continue };
+                all += 1;
+                let length = interval.to.since(interval.from);
+                longest.push((Reverse(length), lane, interval.from, interval.to, wait));
+                if longest.len() > limit {
+                    longest.pop();
+                }
             }
         }
+        let mut kept = longest.into_vec();
+        kept.sort_unstable_by_key(|&(_, lane, from, ..)| (lane, from));
+        let left_out = all.saturating_sub(kept.len() as u64);
+        let waits: Vec<_> =
+            kept.into_iter().map(|(_, lane, from, to, wait)| (lane, from, to, wait)).collect();
+        let parts = waits.iter().map(|&(.., wait)| (wait, OnceLock::new())).collect();
+        Self { waits, left_out, parts }
     }
-    let mut kept = longest.into_vec();
-    kept.sort_unstable_by_key(|&(_, lane, from, ..)| (lane, from));
-    let left_out = all.saturating_sub(kept.len() as u64);
-    let mut writer = LaneWaitWriter {
-        blame,
-        walker: blame.walker(),
-        label_finder: LabelFinder::new(&blame.recording().stacks),
-        container_labels: ContainerLabels::new(blame.recording()),
-        lanes: lanes.iter().zip(0..).map(|(&index, lane)| (index, lane)).collect(),
-    };
-    let waits = (kept.into_iter())
-        .map(|(_, lane, from, to, wait)| writer.lane_wait(lane, from, to, wait))
-        .collect();
-    (waits, left_out)
+
+    /// How many waits are not among the longest.
+    pub(super) fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Adds the parts of a wait that was walked.
+    pub(super) fn add_parts(&self, wait: WaitIndex, parts: &[BlamePart], chains: &Chains) {
+        if let Some(place) = self.parts.get(&wait) {
+            place.get_or_init(|| LargestParts::new(parts, chains));
+        }
+    }
+
+    /// Describes them. Those whose parts were not added are walked.
+    pub(super) fn into_lane_waits(self, blame: &Blame<'_>, lanes: &[ThreadIndex]) -> Vec<LaneWait> {
+        let mut writer = LaneWaitWriter {
+            blame,
+            walker: blame.walker(),
+            label_finder: LabelFinder::new(&blame.recording().stacks),
+            container_labels: ContainerLabels::new(blame.recording()),
+            lanes: lanes.iter().zip(0..).map(|(&index, lane)| (index, lane)).collect(),
+        };
+        let Self { waits, mut parts, .. } = self;
+        (waits.into_iter())
+            .map(|(lane, from, to, wait)| {
+                let known = parts.remove(&wait).and_then(OnceLock::into_inner);
+                let parts = known.unwrap_or_else(|| {
+                    let (parts, chains) = writer.walker.parts_and_chains(wait);
+                    LargestParts::new(parts, chains)
+                });
+                writer.lane_wait(lane, (from, to), wait, &parts)
+            })
+            .collect()
+    }
 }
 
 struct LaneWaitWriter<'a> {
@@ -105,9 +159,9 @@ impl LaneWaitWriter<'_> {
     fn lane_wait(
         &mut self,
         lane: usize,
-        from: Timestamp,
-        to: Timestamp,
+        (from, to): (Timestamp, Timestamp),
         index: WaitIndex,
+        parts: &LargestParts,
     ) -> LaneWait {
         let recording = self.blame.recording();
         let cause = self.blame.cause(index);
@@ -122,7 +176,13 @@ impl LaneWaitWriter<'_> {
                 (words::unknown(reason), None)
             }
         };
-        let (parts, rest) = self.lane_parts(index, from);
+        let LargestParts { parts, rest } = parts;
+        let parts = parts.iter().map(|(part, last)| LanePart {
+            class: PageClass::classify_part(part),
+            text: self.describe_part(part, *last, from),
+            ns: part.time,
+        });
+        let parts = parts.collect();
         LaneWait {
             lane,
             from,
@@ -133,7 +193,7 @@ impl LaneWaitWriter<'_> {
             ended_by,
             ended_from,
             parts,
-            rest,
+            rest: *rest,
         }
     }
 
@@ -154,20 +214,7 @@ impl LaneWaitWriter<'_> {
         (thread_words(comm, task.tid, container), lane)
     }
 
-    fn lane_parts(&mut self, index: WaitIndex, at: Timestamp) -> (Vec<LanePart>, Nanos) {
-        let mut parts: Vec<BlamePart> = self.walker.parts(index).to_vec();
-        parts.sort_by_key(|part| Reverse(part.time));
-        let rest = parts.iter().skip(MAX_PARTS).map(|part| part.time).sum();
-        parts.truncate(MAX_PARTS);
-        let parts = parts.iter().map(|part| LanePart {
-            class: PageClass::classify_part(part),
-            text: self.describe_part(part, at),
-            ns: part.time,
-        });
-        (parts.collect(), rest)
-    }
-
-    fn describe_part(&self, part: &BlamePart, at: Timestamp) -> String {
+    fn describe_part(&self, part: &BlamePart, last: Option<ThreadIndex>, at: Timestamp) -> String {
         let name = |index| {
             let thread = self.blame.timeline().thread(index);
             thread.map_or(NAMELESS.to_owned(), |thread| {
@@ -178,10 +225,7 @@ impl LaneWaitWriter<'_> {
         let (thread, holder) = match part.kind {
             BlameKind::Work(thread) => (Some(thread), None),
             BlameKind::CpuQueue { thread, holder } => (Some(thread), holder),
-            BlameKind::External(_) | BlameKind::Unattributed(_) => {
-                let last = self.walker.chains().hops_back(part.chain).next();
-                (last.map(|hop| hop.thread.thread), None)
-            }
+            BlameKind::External(_) | BlameKind::Unattributed(_) => (last, None),
         };
         let (kind, reason) = BlameEntryKind::from_blame(part.kind);
         describe::blame(kind, reason, thread.map(name), holder.map(name))
