@@ -13,7 +13,10 @@ use crate::{
 /// # Errors
 ///
 /// If nothing of it can be used, or it takes more memory.
-pub fn read<S: Source + Sync + ?Sized>(source: &S, max_memory: usize) -> Result<Recording, ReadError> {
+pub fn read<S: Source + Sync + ?Sized>(
+    source: &S,
+    max_memory: usize,
+) -> Result<Recording, ReadError> {
     if source.size()? == 0 {
         return Err(ReadError::Empty);
     }
