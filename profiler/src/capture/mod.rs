@@ -467,7 +467,7 @@ impl<S: Sink> Capture<S> {
         drop(watching);
         let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
         open.lock_owners = find_lock_owners(&open.waits, window);
-        open.file_locks.extend(file_locks::find_awaited_databases(&open.waits));
+        open.file_locks = file_locks::find_awaited(&open.waits);
         Captured { rest, open, lookup, to_store, store, closed_at, own_cpu, closed_by, broken }
     }
 }
