@@ -246,6 +246,14 @@ impl<'a> Line<'a> {
     }
 }
 
+/// Parses any text as each of the files that are read here, for the fuzzer.
+pub(crate) fn parse_hostile(text: &str) {
+    assert!(parse(text).len() <= MAX_WAITERS);
+    let _databases = locked_databases(text);
+    let _descriptor = parse_descriptor(text);
+    let _device = device_of_mount(text, 36);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,6 +15,8 @@ pub mod decode;
 mod file_locks;
 pub mod files;
 mod fuse_servers;
+#[doc(hidden)]
+pub mod fuzzing;
 mod interrupts;
 pub mod kernel;
 mod lock_owners;
