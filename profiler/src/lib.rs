@@ -27,6 +27,7 @@ pub mod processes;
 pub mod reader_process;
 mod reader_thread;
 mod resident_memory;
+mod scheduling;
 pub mod stacks;
 pub mod symbols;
 pub mod target;

@@ -74,7 +74,7 @@ use crate::{
     parser::{Parser, ParserRole},
     polled_files,
     privileges::{self, Task},
-    reader_process,
+    reader_process, scheduling,
     stacks::StackProcessor,
     symbols::NameSources,
     unwinder_process::UnwinderClient,
@@ -517,6 +517,9 @@ fn start<T: Send + 'static>(
 ) -> Result<JoinHandle<T>, CaptureError> {
     let with_no_more_rights = move || {
         privileges::restrict_to(task);
+        if let Err(error) = scheduling::ask_for_short_slices() {
+            log::info!("a thread may wait for a CPU for longer than it need: {error}");
+        }
         body()
     };
     std::thread::Builder::new()
