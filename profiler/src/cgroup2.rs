@@ -87,6 +87,12 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     plain
 }
 
+/// Parses any bytes as mounts, for the fuzzer.
+pub(crate) fn parse_hostile(bytes: &[u8]) {
+    let _v1 = parse_cpu_mount(bytes);
+    let _v2 = parse_mounts(b"cgroup2", bytes).count();
+}
+
 #[cfg(test)]
 mod tests {
     use std::{fs::File, path::PathBuf};

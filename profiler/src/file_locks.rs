@@ -43,26 +43,26 @@ const MAX_SEARCHED: usize = 64;
 const MAX_DESCRIPTORS: usize = 1_024;
 const SEARCH_TIME: Duration = Duration::from_millis(250);
 
-/// Reads who holds the locks that are waited for, if one of these waits seems to be for such a lock.
-pub(crate) fn read_awaited(open: &[Wait]) -> Vec<AwaitedFileLock> {
-    if !open.iter().any(|wait| wait.syscall.as_ref().is_some_and(syscalls::waits_for_file_lock)) {
-        return Vec::new();
-    }
-    read_list().map(|list| with_names(parse(&list))).unwrap_or_default()
-}
-
-/// Finds SQLite databases that processes have open which sleep in one of these waits, and that another
-/// process writes to. It takes the right to look at other users' processes.
-pub(crate) fn find_awaited_databases(open: &[Wait]) -> Vec<AwaitedFileLock> {
+/// Finds who holds the locks on files that some of these waits seem to be for: those of the kernel's
+/// own list, and SQLite databases that processes have open which sleep, and that another process writes
+/// to. It takes the right to look at other users' processes.
+///
+/// Each read of the list waits until no CPU is in the middle of an RCU read, which may take seconds where
+/// threads get no CPU: the list is read once, and never by the thread that empties the rings.
+pub(crate) fn find_awaited(open: &[Wait]) -> Vec<AwaitedFileLock> {
+    let mut calls = open.iter().filter_map(|wait| wait.syscall.as_ref());
     let asleep: BTreeSet<Tgid> = (open.iter())
         .filter(|wait| wait.syscall.as_ref().is_some_and(sleeps))
         .map(|wait| wait.tgid)
         .collect();
-    if asleep.is_empty() {
+    let waits_for_lock = calls.any(syscalls::waits_for_file_lock);
+    if asleep.is_empty() && !waits_for_lock {
         return Vec::new();
     }
-    let databases = read_list().map(|list| locked_databases(&list)).unwrap_or_default();
-    with_names(find_databases(&asleep, &databases))
+    let Some(list) = read_list() else { return Vec::new() };
+    let mut awaited = if waits_for_lock { parse(&list) } else { Vec::new() };
+    awaited.extend(find_databases(&asleep, &locked_databases(&list)));
+    with_names(awaited)
 }
 
 fn read_list() -> Option<String> {
@@ -244,6 +244,14 @@ impl<'a> Line<'a> {
             first_byte: words.next().and_then(|byte| byte.parse().ok()),
         })
     }
+}
+
+/// Parses any text as each of the files that are read here, for the fuzzer.
+pub(crate) fn parse_hostile(text: &str) {
+    assert!(parse(text).len() <= MAX_WAITERS);
+    let _databases = locked_databases(text);
+    let _descriptor = parse_descriptor(text);
+    let _device = device_of_mount(text, 36);
 }
 
 #[cfg(test)]

@@ -148,6 +148,11 @@ fn count_unanswered(connection: u32) -> Option<u32> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
+/// Parses any text as the description of a descriptor, for the fuzzer.
+pub(crate) fn parse_hostile(text: &str) {
+    let _connection = parse_connection(text);
+}
+
 #[cfg(test)]
 mod tests {
     use std::{

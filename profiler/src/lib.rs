@@ -15,6 +15,8 @@ pub mod decode;
 mod file_locks;
 pub mod files;
 mod fuse_servers;
+#[doc(hidden)]
+pub mod fuzzing;
 mod interrupts;
 pub mod kernel;
 mod lock_owners;
@@ -25,6 +27,7 @@ pub mod processes;
 pub mod reader_process;
 mod reader_thread;
 mod resident_memory;
+mod scheduling;
 pub mod stacks;
 pub mod symbols;
 pub mod target;

@@ -4,6 +4,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{Read, Seek},
+    iter,
     os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -311,7 +312,8 @@ impl Running {
     ///
     /// When it does not end by the deadline.
     pub fn outcome_within(mut self, deadline: Duration) -> Result<Outcome> {
-        let ended = wait_at_most(deadline, "offwake's end", || Ok(self.child.try_wait()?));
+        let ended = wait_at_most(deadline, "offwake's end", || Ok(self.child.try_wait()?))
+            .with_context(|| describe_threads(self.child.id()));
         let (stdout, stderr) = (read_contents(&mut self.stdout)?, read_contents(&mut self.stderr)?);
         let status = ended.with_context(|| format!("standard error: {stderr}"))?;
         Ok(Outcome {
@@ -323,6 +325,34 @@ impl Running {
             held: self.held.take(),
         })
     }
+}
+
+/// Describes what each thread of a process and of its children does, for a test that waited for its end in
+/// vain: a thread that gets no CPU is told from one that waits for something.
+fn describe_threads(pid: u32) -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let children = read(&format!("/proc/{pid}/task/{pid}/children"));
+    let numbers = children.split_ascii_whitespace().filter_map(|number| number.parse().ok());
+    let mut lines = vec![format!("load average: {}", read("/proc/loadavg").trim())];
+    lines.push(
+        "thread: state; ns on a CPU, ns waiting for one, times on one; in the kernel".to_owned(),
+    );
+    for process in iter::once(pid).chain(numbers) {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        for thread in threads {
+            let file = |name: &str| read(&thread.path().join(name).display().to_string());
+            let (name, status, stack) = (file("comm"), file("status"), file("stack"));
+            let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+            lines.push(format!(
+                "{process} {}: {}; {}; {}",
+                name.trim(),
+                state.unwrap_or_default().trim(),
+                file("schedstat").trim(),
+                stack.replace("[<0>]", "").split_ascii_whitespace().collect::<Vec<_>>().join(" < "),
+            ));
+        }
+    }
+    lines.join("\n")
 }
 
 impl Drop for Running {

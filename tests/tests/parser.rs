@@ -1,10 +1,16 @@
 //! The processes that parse: what they can't do, and what it costs if they fail.
 
-use std::{fs, time::Instant};
+use std::{
+    fs,
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Instant,
+};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use offwake_tests::{
-    offwake::{NOBODY, Offwake, Running},
+    offwake::{NOBODY, Offwake, Outcome, Running},
     process::Process,
     report::Report,
     wait_until::wait_until,
@@ -15,6 +21,8 @@ use offwake_tests::{
 const PARSER: &str = "offwake-parser";
 /// Unwinds stacks.
 const UNWINDER: &str = "offwake-unwind";
+/// Reads the memory and the files of others.
+const READER: &str = "offwake-reader";
 
 /// A program that nothing has run yet while the recording lasts.
 fn sleeper() -> Result<Process> {
@@ -45,6 +53,28 @@ fn find_child(pid: u32, name: &str) -> Result<Option<u32>> {
 fn signal(pid: u32, signal: libc::c_int) {
     // SAFETY: takes plain integers; its parent, which is stopped by nobody, has not reaped it.
     unsafe { libc::kill(pid.cast_signed(), signal) };
+}
+
+/// Kills the child process of this name of a running offwake, and no other that has got its number since.
+fn kill_child(offwake: u32, name: &str) -> Result<bool> {
+    let Some(id) = find_child(offwake, name)? else { return Ok(false) };
+    // SAFETY: takes plain integers.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, id, 0) };
+    let Ok(descriptor) = i32::try_from(descriptor) else { return Ok(false) };
+    if descriptor < 0 {
+        return Ok(false);
+    }
+    // SAFETY: it was just made, and nobody else has it.
+    let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    // The descriptor stands for whoever had the number when it was made.
+    if !status(id, "PPid:").is_ok_and(|parent| parent == offwake.to_string()) {
+        return Ok(false);
+    }
+    let (descriptor, none) = (process.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
+    // SAFETY: the descriptor is open, and there is no further information.
+    let sent =
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, descriptor, libc::SIGKILL, none, 0) };
+    Ok(sent == 0)
 }
 
 /// A flight recorder that has written a snapshot, so that names were looked up.
@@ -172,6 +202,50 @@ fn killed_while_nobody_asks_it_costs_nothing() -> Result<()> {
     ensure!(report.loss_count("parser_files_unread") == 0, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
     Ok(())
+}
+
+/// At whatever moment: while it starts, while it is asked, while it answers, and as the recording ends.
+#[test]
+fn killed_again_and_again_they_cost_names_and_stacks_alone() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let recorder =
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
+    let (offwake, is_over) = (recorder.pid(), AtomicBool::new(false));
+    let (killed, recorded) = thread::scope(|scope| {
+        let killer = scope.spawn(|| -> Result<usize> {
+            let mut killed = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                for name in [UNWINDER, PARSER, READER] {
+                    killed += usize::from(kill_child(offwake, name)?);
+                }
+            }
+            Ok(killed)
+        });
+        let recorded = record_new_programs(recorder);
+        is_over.store(true, Ordering::Relaxed);
+        (killer.join(), recorded)
+    });
+    let killed = killed.map_err(|_panic| anyhow!("who kills died"))??;
+    let (shown, report) = recorded?.report_on("x.offwake")?;
+    let counted: u64 = ["parser_died", "reader_failed", "parser_not_started"]
+        .iter()
+        .map(|counter| report.loss_count(counter))
+        .sum();
+    ensure!(killed > 3 && counted > 3, "killed {killed}: {:?}", report.loss);
+    ensure!(shown.terminal().contains("missing are"), "{}", shown.terminal());
+    // The waits, and who ended them, are the kernel half's.
+    let (client, server) = (workload.role("client")?.tid, workload.role("server")?.tid);
+    report.check_only_each_other(client, server, "pipe")
+}
+
+/// Has programs start that have stacks and names to be found, and ends the recording.
+fn record_new_programs(recorder: Running) -> Result<Outcome> {
+    let mut sleeping = Vec::new();
+    for _ in 0..3 {
+        sleeping.push(sleeper()?);
+        recorder.wait_for_slices("x.offwake", 1)?;
+    }
+    recorder.interrupt()
 }
 
 #[test]

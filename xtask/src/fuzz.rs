@@ -3,7 +3,14 @@
 //! cargo-fuzz wants flags that stable compilers hide; `RUSTC_BOOTSTRAP` shows them, so that no other
 //! toolchain is needed than the one at hand.
 
-use std::fs;
+use std::{
+    fs,
+    process::Command,
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use anyhow::{Context as _, anyhow, ensure};
 
 use crate::cargo_tool::CargoTool;
 use xtask::{apt, command, workspace};
@@ -11,28 +18,38 @@ use xtask::{apt, command, workspace};
 const CARGO_FUZZ: CargoTool = CargoTool { package: "cargo-fuzz", version: "0.13.2" };
 
 /// What is fuzzed, and how large an input may be: answers of the processes that parse, a real recording, what one
-/// is made up from, or a stack and a small program.
-const TARGETS: [(&str, u32); 5] = [
+/// is made up from, a stack and a small program, and what other programs and users make: programs with
+/// names, perf maps, the memory of a CPython, files of `/proc`, lists of containers.
+const TARGETS: [(&str, u32); 11] = [
     ("read_parser_messages", 4096),
     ("read_unwinder_messages", 4096),
     ("read_recording", 65_536),
     ("report_recording", 16_384),
     ("unwind_stack", 16_384),
+    ("name_functions", 8192),
+    ("read_headers", 8192),
+    ("read_perf_map", 4096),
+    ("read_python", 4096),
+    ("parse_proc_files", 4096),
+    ("parse_containers", 4096),
 ];
+
+/// Targets that run at a time.
+const AT_ONCE: usize = 2;
 
 /// After this many seconds an input counts as one without an end. The slowest of those kept takes one,
 /// and a busy machine ten times that.
 const TIMEOUT: &str = "-timeout=60";
 
-/// Seconds in all within `cargo xtask test`.
-const IN_TESTS: u32 = 60;
+/// Seconds in all within `cargo xtask test`: 20 for each target.
+const IN_TESTS: u32 = 110;
 
 /// Fuzzes for as long as a step of `cargo xtask test` may take.
 ///
 /// # Errors
 ///
 /// As those of [`fuzz`].
-pub fn fuzz_for_a_minute() -> anyhow::Result<()> {
+pub fn fuzz_in_tests() -> anyhow::Result<()> {
     fuzz(IN_TESTS)
 }
 
@@ -45,33 +62,52 @@ pub fn fuzz(seconds: u32) -> anyhow::Result<()> {
     if apt::cxx_library_is_missing() {
         apt::install(&["g++".to_owned()])?;
     }
-    let run = |arguments: &[&str]| {
-        let mut command = CARGO_FUZZ.cargo()?;
-        command.env("RUSTC_BOOTSTRAP", "1");
-        command.env("ASAN_OPTIONS", "malloc_context_size=0:quarantine_size_mb=8");
-        command.arg("fuzz").args(arguments);
-        command::run(&mut command)
-    };
-    run(&["build", "--sanitizer", "address"])?;
-    let seconds_each = seconds.div_ceil(TARGETS.len() as u32);
-    for (target, largest) in TARGETS {
-        let fuzz = workspace::root().join("fuzz");
-        let corpus = fuzz.join("corpus").join(target);
-        fs::create_dir_all(&corpus)?;
-        // Its own finds come first, because it writes to the first; then what is kept in the source.
-        let mut folders = vec![corpus, fuzz.join("seeds").join(target)];
-        if target == "read_recording" {
-            folders.push(workspace::root().join("profiler/tests/data"));
+    command::run(cargo_fuzz()?.args(["build", "--sanitizer", "address"]))?;
+    let seconds_each = (seconds * AT_ONCE as u32).div_ceil(TARGETS.len() as u32);
+    let next = Mutex::new(TARGETS.into_iter());
+    let fuzz_some = || -> anyhow::Result<()> {
+        loop {
+            let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((target, largest)) = taken else { return Ok(()) };
+            fuzz_target(target, largest, seconds_each)?;
         }
-        let folders: Vec<String> =
-            folders.into_iter().map(|folder| folder.to_string_lossy().into_owned()).collect();
-        let (largest, time) =
-            (format!("-max_len={largest}"), format!("-max_total_time={seconds_each}"));
-        let mut arguments = vec!["run", "--sanitizer", "address", target];
-        arguments.extend(folders.iter().map(String::as_str));
-        arguments.extend(["--", "-rss_limit_mb=2048", "-malloc_limit_mb=1024", TIMEOUT]);
-        arguments.extend(["-len_control=0", "-print_final_stats=1", &largest, &time]);
-        run(&arguments)?;
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(fuzz_some)).collect();
+        running.into_iter().try_for_each(|thread| {
+            thread.join().map_err(|_panic| anyhow!("a thread of the fuzzing died"))?
+        })
+    })
+}
+
+fn cargo_fuzz() -> anyhow::Result<Command> {
+    let mut command = CARGO_FUZZ.cargo()?;
+    command.env("RUSTC_BOOTSTRAP", "1");
+    command.env("ASAN_OPTIONS", "malloc_context_size=0:quarantine_size_mb=8");
+    command.arg("fuzz");
+    Ok(command)
+}
+
+/// Fuzzes one target, and prints what came of it when it has ended: others run meanwhile.
+fn fuzz_target(target: &str, largest: u32, seconds: u32) -> anyhow::Result<()> {
+    let fuzz = workspace::root().join("fuzz");
+    let corpus = fuzz.join("corpus").join(target);
+    fs::create_dir_all(&corpus)?;
+    // Its own finds come first, because it writes to the first; then what is kept in the source.
+    let mut folders = vec![corpus, fuzz.join("seeds").join(target)];
+    if target == "read_recording" {
+        folders.push(workspace::root().join("profiler/tests/data"));
     }
+    let mut command = cargo_fuzz()?;
+    command.args(["run", "--sanitizer", "address", target]).args(folders);
+    command.args(["--", "-rss_limit_mb=2048", "-malloc_limit_mb=1024", TIMEOUT]);
+    command.args(["-len_control=0", "-print_final_stats=1"]);
+    command.args([format!("-max_len={largest}"), format!("-max_total_time={seconds}")]);
+    let ended = command.output().with_context(|| format!("cannot fuzz {target}"))?;
+    eprintln!("xtask: {target}, for {seconds} s:\n{}", String::from_utf8_lossy(&ended.stderr));
+    ensure!(
+        ended.status.success(),
+        "fuzzing {target} found something: see fuzz/artifacts/{target}"
+    );
     Ok(())
 }

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     decode::{self, Record},
-    file_locks, fuse_servers, polled_files,
+    fuse_servers, polled_files,
 };
 
 /// How often a file is requested: it may be gone for one thread and there for another.
@@ -113,9 +113,8 @@ impl Collector {
         self.triggers.match_open_waits(&open.waits, start)
     }
 
-    /// The records that the last survey has sent, and who holds the locks on files that are waited
-    /// for. Who serves the filesystems that may be waited for is requested, and so are the files that
-    /// are polled and not known.
+    /// Takes the records that the last survey has sent. Who serves the filesystems that may be waited
+    /// for is requested, and so are the files that are polled and not known.
     pub fn take_open_records(&mut self) -> OpenRecords {
         let open = std::mem::take(&mut self.open);
         if open.waits.iter().any(fuse_servers::may_be_for_filesystem) {
@@ -125,7 +124,7 @@ impl Collector {
         if !polls.is_empty() {
             self.request(Lookup::PolledFiles(polls));
         }
-        OpenRecords { file_locks: file_locks::read_awaited(&open.waits), ..open }
+        open
     }
 
     /// Requests something that must not be left out, and returns it if there is no room for it now.

@@ -90,8 +90,7 @@ pub(super) fn run(
                 snapshot.open.fuse_servers = std::mem::take(&mut fuse_servers);
                 let owners = find_lock_owners(&snapshot.open.waits, snapshot.window);
                 snapshot.open.lock_owners = owners;
-                let databases = file_locks::find_awaited_databases(&snapshot.open.waits);
-                snapshot.open.file_locks.extend(databases);
+                snapshot.open.file_locks = file_locks::find_awaited(&snapshot.open.waits);
                 quotas.read_again();
                 // The snapshot's records refer to these stacks.
                 while !user_stacks.process_copies(&mut stacks) {}

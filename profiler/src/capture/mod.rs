@@ -74,7 +74,7 @@ use crate::{
     parser::{Parser, ParserRole},
     polled_files,
     privileges::{self, Task},
-    reader_process,
+    reader_process, scheduling,
     stacks::StackProcessor,
     symbols::NameSources,
     unwinder_process::UnwinderClient,
@@ -467,7 +467,7 @@ impl<S: Sink> Capture<S> {
         drop(watching);
         let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
         open.lock_owners = find_lock_owners(&open.waits, window);
-        open.file_locks.extend(file_locks::find_awaited_databases(&open.waits));
+        open.file_locks = file_locks::find_awaited(&open.waits);
         Captured { rest, open, lookup, to_store, store, closed_at, own_cpu, closed_by, broken }
     }
 }
@@ -517,6 +517,9 @@ fn start<T: Send + 'static>(
 ) -> Result<JoinHandle<T>, CaptureError> {
     let with_no_more_rights = move || {
         privileges::restrict_to(task);
+        if let Err(error) = scheduling::ask_for_short_slices() {
+            log::info!("a thread may wait for a CPU for longer than it need: {error}");
+        }
         body()
     };
     std::thread::Builder::new()

@@ -21,6 +21,19 @@ mod resolve;
 mod restarts;
 mod small_file;
 mod storage;
+/// Parses any bytes as each of an engine's lists and files, and as a path of a cgroup, for the fuzzer.
+pub(crate) fn parse_hostile(bytes: &[u8]) {
+    let id = ContainerId::new(&"0123456789abcdef".repeat(4));
+    let bundle = id.and_then(|id| bundle::parse(&id, bytes));
+    let listed = docker_api::parse(bytes).unwrap_or_default();
+    let containers: Vec<Container> =
+        listed.into_iter().chain(storage::parse(bytes)).chain(bundle).collect();
+    let path = String::from_utf8_lossy(bytes);
+    let _pod = hierarchy::find_pod_uid(std::path::Path::new(&*path));
+    let _id = ContainerId::from_cgroup_path(&path);
+    let _resolved = ContainerQuery::parse(&path).map(|query| resolve(&query, &containers));
+}
+
 #[cfg(test)]
 mod tests;
 mod unix_socket;

@@ -16,6 +16,11 @@ mod descriptor;
 mod net_namespaces;
 mod socket_holders;
 mod sockets;
+/// Parses any bytes as where a descriptor's link leads, for the fuzzer.
+pub(crate) fn parse_hostile(bytes: &[u8]) {
+    let _inode = descriptor::socket_inode(bytes);
+}
+
 #[cfg(test)]
 mod tests;
 

@@ -330,7 +330,7 @@ impl Kernel {
                 let data = MapData::create(definition, "offwake_ring", None).map_err(failed)?;
                 let ring = RingBuf::try_from(Map::RingBuf(data)).map_err(failed)?;
                 outer.set(cpu, &ring, 0).map_err(failed)?;
-                Ok(Ring::new(ring))
+                Ok(Ring::new(ring, bytes))
             })
             .collect()
     }

@@ -7,23 +7,47 @@ use super::{Kernel, KernelError};
 
 const SENT_STACKS: &str = "SENT_STACKS";
 
+/// Bytes that the kernel puts before each record of a ring, and to multiples of which it rounds records up
+/// ([`BPF_RINGBUF_HDR_SZ`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/bpf.h#L6202)).
+const RECORD_HEADER: u64 = 8;
+
 /// The ring of one CPU, read from this side.
-pub struct Ring(RingBuf<MapData>);
+pub struct Ring {
+    ring: RingBuf<MapData>,
+    bytes: u32,
+}
 
 impl Ring {
-    pub(super) fn new(ring: RingBuf<MapData>) -> Self {
-        Self(ring)
+    pub(super) fn new(ring: RingBuf<MapData>, bytes: u32) -> Self {
+        Self { ring, bytes }
     }
 
-    /// Calls `handle_record` with every record that is there, oldest first, and returns how many
-    /// there were.
-    pub fn drain(&mut self, mut handle_record: impl FnMut(&[u8])) -> usize {
-        let mut count = 0;
-        while let Some(record) = self.0.next() {
+    /// Calls `handle_record` with every record that is there, oldest first, and with those that come
+    /// meanwhile, up to as many bytes as the ring has. Who drains more slowly than records come, on a
+    /// machine without a free CPU, would otherwise never be done.
+    pub fn drain(&mut self, mut handle_record: impl FnMut(&[u8])) {
+        let mut budget = DrainBudget(self.bytes.into());
+        while !budget.is_used_up()
+            && let Some(record) = self.ring.next()
+        {
+            budget.subtract(record.len());
             handle_record(&record);
-            count += 1;
         }
-        count
+    }
+}
+
+/// Bytes of a ring that may still be drained at once.
+struct DrainBudget(u64);
+
+impl DrainBudget {
+    fn is_used_up(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// Subtracts what a record takes of a ring.
+    fn subtract(&mut self, length: usize) {
+        let taken = (length as u64).next_multiple_of(RECORD_HEADER) + RECORD_HEADER;
+        self.0 = self.0.saturating_sub(taken);
     }
 }
 
@@ -50,6 +74,26 @@ impl SentStacks {
         for stack in stacks {
             // The kernel half itself has forgotten most of those that are old.
             let _absent = self.0.remove(&stack.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_is_drained_at_once_as_a_full_ring_has_and_no_more() {
+        const SIZE: u32 = 4096;
+        // 21 bytes take 32 of the ring, and so do 24.
+        for length in [21, 24] {
+            let mut budget = DrainBudget(SIZE.into());
+            let mut drained = 0;
+            while !budget.is_used_up() {
+                budget.subtract(length);
+                drained += 1;
+            }
+            assert_eq!(drained, SIZE / 32);
         }
     }
 }

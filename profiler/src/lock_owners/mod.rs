@@ -110,5 +110,10 @@ fn find_owners(wait: &OpenFutexWait, memory: &ResidentMemory) -> Vec<LockOwner> 
         .collect()
 }
 
+/// Parses any text as each of the files that are read here, for the fuzzer.
+pub(crate) fn parse_hostile(text: &str) {
+    threads::parse_hostile(text);
+}
+
 #[cfg(test)]
 mod tests;

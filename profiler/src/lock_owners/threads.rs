@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{BufRead as _, BufReader, Read as _},
+    io::{BufRead, BufReader, Read as _},
     ops::Range,
 };
 
@@ -88,8 +88,12 @@ struct Numbers {
 }
 
 fn read_numbers(path: &str) -> Option<Numbers> {
+    parse_numbers(BufReader::new(File::open(path).ok()?))
+}
+
+fn parse_numbers(status: impl BufRead) -> Option<Numbers> {
     let (mut tgid, mut in_namespaces) = (None, Vec::new());
-    for line in BufReader::new(File::open(path).ok()?).split(b'\n').map_while(Result::ok) {
+    for line in status.split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line);
         let mut words = line.split_ascii_whitespace();
         match words.next() {
@@ -160,5 +164,14 @@ impl<'m> SharedMapping<'m> {
         let offset = hex(words.next()?)?;
         let (device, inode) = (words.next()?, words.next()?);
         (is_shared && start < end).then_some(Self { addresses: start..end, offset, device, inode })
+    }
+}
+
+/// Parses any text as each of the files that are read here, for the fuzzer.
+pub(super) fn parse_hostile(text: &str) {
+    let _numbers = parse_numbers(text.as_bytes());
+    for address in [0, 0x7f0c_1000, u64::MAX] {
+        let page = SharedPage::find(text, address);
+        let _shared = page.map(|page| page.is_in(text));
     }
 }

@@ -45,7 +45,10 @@ use offwake_recording::loss::{Diagnostics, count};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 pub(crate) use sandbox::READABLE;
 
-use crate::privileges::{self, Task};
+use crate::{
+    privileges::{self, Task},
+    scheduling,
+};
 use watchdog::Watchdog;
 
 /// What a process that parses is there for.
@@ -329,6 +332,8 @@ pub fn run_if_requested(
 ) -> Option<ExitCode> {
     let called = env::args_os().next()?;
     let role = ParserRole::ALL.into_iter().find(|role| called == role.name())?;
+    // Those who ask wait for the answer. If it is refused, they wait for longer.
+    let _as_before = scheduling::ask_for_short_slices();
     let (body, locked_in) = match role {
         ParserRole::Names => (names, sandbox::lock_in(role.name()).map(|_landlock| ())),
         ParserRole::Stacks => (stacks, sandbox::lock_in(role.name()).map(|_landlock| ())),

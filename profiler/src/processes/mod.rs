@@ -9,6 +9,12 @@
 mod cgroup_paths;
 mod proc_files;
 mod quotas;
+/// Parses any bytes as each of the files that are read here, for the fuzzer.
+pub(crate) fn parse_hostile(bytes: &[u8]) {
+    proc_files::parse_hostile(bytes);
+    quotas::parse_hostile(bytes);
+}
+
 #[cfg(test)]
 mod tests;
 

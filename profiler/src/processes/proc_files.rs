@@ -142,6 +142,15 @@ fn split_arguments(bytes: &[u8]) -> Vec<String> {
     if text.is_empty() { Vec::new() } else { text.split('\0').map(str::to_owned).collect() }
 }
 
+/// Parses any bytes as each of these files, for the fuzzer.
+pub(crate) fn parse_hostile(bytes: &[u8]) {
+    let _status = Status::parse(bytes);
+    for controllers in [Controllers::Unified, Controllers::Cpu] {
+        let _path = find_cgroup_path(bytes, controllers);
+    }
+    let _arguments = split_arguments(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Controllers, Status, find_cgroup_path, split_arguments};

@@ -172,6 +172,12 @@ fn parse_count(text: &[u8]) -> Option<QuotaCount> {
     })
 }
 
+/// Parses any bytes as each of a cgroup's files, for the fuzzer.
+pub(crate) fn parse_hostile(bytes: &[u8]) {
+    let _limit = parse_limit(bytes);
+    let _count = parse_count(bytes);
+}
+
 #[cfg(test)]
 mod tests {
     use super::{parse_count, parse_limit};

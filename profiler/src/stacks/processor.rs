@@ -192,9 +192,14 @@ impl StackProcessor {
         for copy in &own {
             processed.push(self.add_unwound(copy, None));
         }
-        let unwound = self.unwind(&others);
-        for (copy, unwound) in iter::zip(&others, unwound) {
-            processed.push(self.add_unwound(copy, unwound.map(Rc::new)));
+        let known: Vec<_> = others.iter().map(|copy| self.cache.find(copy)).collect();
+        let unknown: Vec<&UserStackCopy> = iter::zip(&others, &known)
+            .filter_map(|(copy, known)| known.is_none().then_some(copy))
+            .collect();
+        let mut unwound = self.unwind(&unknown).into_iter();
+        for (copy, known) in iter::zip(&others, known) {
+            let unwound = known.or_else(|| unwound.next().flatten().map(Rc::new));
+            processed.push(self.add_unwound(copy, unwound));
         }
         processed
     }
@@ -215,7 +220,7 @@ impl StackProcessor {
     }
 
     /// Has copies of user stacks unwound. None for each where that failed, which is counted.
-    fn unwind(&mut self, copies: &[UserStackCopy]) -> Vec<Option<UnwoundStack>> {
+    fn unwind(&mut self, copies: &[&UserStackCopy]) -> Vec<Option<UnwoundStack>> {
         for copy in copies {
             self.spaces.update_mappings(copy.tgid, self.moment(copy), &[copy.ip]);
         }

@@ -29,7 +29,7 @@ use profiler_ebpf::user_stack::{
     NO_NEAR_SLOT, STACKS_PER_CALL_SITE, fingerprint,
 };
 
-use crate::decode::{CallSiteKey, CopySize, UserStackCopy};
+use crate::decode::{CallSiteKey, CopyPurpose, CopySize, UserStackCopy};
 
 /// Far slots that a stack has from the beginning, the nearest ones.
 const FAR_AT_FIRST: usize = 2;
@@ -121,6 +121,24 @@ impl StackCache {
     pub fn new(max_call_sites: usize) -> Self {
         let (call_sites, by_stack) = (HashMap::new(), HashMap::new());
         Self { call_sites, order: VecDeque::new(), by_stack, max_call_sites, memory: 0 }
+    }
+
+    /// Finds the stack that was copied among those that are cached by now: a busy thread makes a copy at
+    /// each of its waits until the kernel half has the first one in its cache. Of the stack that is
+    /// returned every return address is where it was; if that is so of two, none is.
+    #[must_use]
+    pub fn find(&self, copy: &UserStackCopy) -> Option<Rc<UnwoundStack>> {
+        let is_for_wait = copy.purpose == CopyPurpose::Wait && copy.python.is_none();
+        let call_site = self.call_sites.get(&copy.call_site.filter(|_| is_for_wait)?)?;
+        if call_site.is_given_up || call_site.runs_python {
+            return None;
+        }
+        let is_as_before = |slot: FrameSlot| word(copy.bytes, slot.offset) == Some(slot.address);
+        let mut found = call_site.stacks.iter().map(|stack| &stack.unwound).filter(|unwound| {
+            let has_slots = frame_slots(unwound).next().is_some();
+            has_slots && !is_cut(unwound) && frame_slots(unwound).all(is_as_before)
+        });
+        found.next().filter(|_| found.next().is_none()).map(Rc::clone)
     }
 
     /// Adds a stack that was unwound, and compares it with the cached stack if it was copied for
@@ -366,15 +384,17 @@ impl UnwoundCallSiteStack {
 
 /// Whether two stacks are the same, as far as both are known.
 fn is_same(one: &UnwoundStack, other: &UnwoundStack) -> bool {
-    let is_cut = |stack: &UnwoundStack| {
-        matches!(stack.end, UnwindEnd::CopyTooShort | UnwindEnd::PageMissing)
-    };
     let most = match is_cut(one) || is_cut(other) {
         true => one.frames.len().min(other.frames.len()),
         false => usize::MAX,
     };
     let one = one.frames.iter().take(most).map(|frame| frame.address);
     one.eq(other.frames.iter().take(most).map(|frame| frame.address))
+}
+
+/// Whether a stack may have more frames than are known.
+fn is_cut(stack: &UnwoundStack) -> bool {
+    matches!(stack.end, UnwindEnd::CopyTooShort | UnwindEnd::PageMissing)
 }
 
 /// The frame slots of a stack, the nearest first.

@@ -121,6 +121,63 @@ fn with_returns(returns: &[(usize, u64)]) -> InMemory {
 }
 
 #[test]
+fn a_copy_of_a_cached_stack_is_known_if_every_return_address_is_where_it_was() {
+    let one = with_returns(&[(1, 0x10), (700, 0x20)]);
+    let mut cache = StackCache::new(10);
+    let _cached = cache.update(&copy(1, None, &one.bytes()), &one.unwound(), RunsPython::No);
+    let find = |cache: &StackCache, words: &InMemory| cache.find(&copy(2, None, &words.bytes()));
+    let mut other_data = with_returns(&[(1, 0x10), (700, 0x20)]);
+    other_data.words[2] = 5;
+    assert_eq!(find(&cache, &other_data), Some(one.unwound()));
+    // The far one is none of those that the kernel half looks at where there are enough others.
+    let other = with_returns(&[(1, 0x10), (700, 0x21)]);
+    assert_eq!(find(&cache, &other), None);
+    let short = &one.bytes()[..700 * 8];
+    assert_eq!(cache.find(&copy(2, None, short)), None, "the caller is not in the copy");
+    // A copy that is to be compared is unwound.
+    assert_eq!(cache.find(&copy(2, Some(1), &one.bytes())), None);
+    let elsewhere = UserStackCopy { call_site: Some(CallSiteKey(8)), ..copy(2, None, short) };
+    assert_eq!(cache.find(&elsewhere), None);
+    assert_eq!(cache.find(&UserStackCopy { call_site: None, ..copy(2, None, short) }), None);
+}
+
+#[test]
+fn where_no_slot_tells_stacks_apart_no_copy_is_known() {
+    let (outer, both) = (with_returns(&[(9, 0x20)]), with_returns(&[(1, 0x10), (9, 0x20)]));
+    let mut cache = StackCache::new(10);
+    for (id, stack) in [(1, &outer), (2, &both)] {
+        let _cached =
+            cache.update(&copy(id, None, &stack.bytes()), &stack.unwound(), RunsPython::No);
+    }
+    for stack in [&both, &outer] {
+        assert_eq!(cache.find(&copy(3, None, &stack.bytes())), None);
+    }
+    // Each of these has a slot that the other lacks, and a copy can have both.
+    let (one, other) = (with_returns(&[(1, 0x10)]), with_returns(&[(2, 0x20)]));
+    let mut cache = StackCache::new(10);
+    for (id, stack) in [(1, &one), (2, &other)] {
+        let _cached =
+            cache.update(&copy(id, None, &stack.bytes()), &stack.unwound(), RunsPython::No);
+        assert_eq!(cache.find(&copy(3, None, &stack.bytes())), Some(stack.unwound()));
+    }
+    let both = with_returns(&[(1, 0x10), (2, 0x20)]);
+    assert_eq!(cache.find(&copy(3, None, &both.bytes())), None);
+}
+
+#[test]
+fn a_stack_without_callers_or_with_more_than_are_known_is_known_for_no_copy() {
+    let alone = with_returns(&[]);
+    let mut cut = UnwoundStack::clone(&with_returns(&[(1, 0x10)]).unwound());
+    cut.end = UnwindEnd::PageMissing;
+    for unwound in [alone.unwound(), Rc::new(cut)] {
+        let mut cache = StackCache::new(10);
+        let bytes = with_returns(&[(1, 0x10)]).bytes();
+        let _cached = cache.update(&copy(1, None, &bytes), &unwound, RunsPython::No);
+        assert_eq!(cache.find(&copy(2, None, &bytes)), None);
+    }
+}
+
+#[test]
 fn a_stack_that_was_taken_for_another_is_told_from_it_after_that() {
     let callers = |last| {
         let far = (10..20_u64).map(|n| (100 * n as usize / 2, 0x1000 + n));

@@ -15,6 +15,7 @@ mod debuginfod;
 mod detail;
 pub(crate) mod elf_names;
 mod go;
+pub(crate) mod hostile;
 pub(crate) mod kernel;
 pub(crate) mod messages;
 pub(crate) mod names;

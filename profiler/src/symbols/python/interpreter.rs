@@ -141,9 +141,8 @@ impl Interpreter {
     }
 }
 
-#[cfg(test)]
 impl Interpreter {
-    /// One of which nothing is known but how it keeps its frames.
+    /// One of which nothing is known but how it keeps its frames: for tests and the fuzzer.
     pub(super) fn with(runtime: u64, offsets: Offsets) -> Option<Self> {
         let layout = offsets.layout()?;
         Some(Self { runtime, code_type: None, offsets, layout, evaluate: Vec::new() })

@@ -28,6 +28,7 @@
 
 mod code;
 mod debug_offsets;
+pub(crate) mod hostile;
 mod image;
 mod interpreter;
 mod lines;
