@@ -71,9 +71,27 @@ pub fn cut_chars(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// Splits a text at the last space that leaves at most `width` characters before it; cuts it there if
+/// there is none.
+pub fn split_at_space(text: &str, width: usize) -> (String, String) {
+    let end = text.char_indices().nth(width).map_or(text.len(), |(end, _)| end);
+    let fits = text.get(..end).unwrap_or(text);
+    if fits.len() == text.len() {
+        return (text.to_owned(), String::new());
+    }
+    // The space itself may be the first character for which there is no room.
+    let with_next = text.get(..=end).unwrap_or(fits);
+    match with_next.rsplit_once(' ') {
+        Some((first, _)) if !first.trim().is_empty() => {
+            (first.to_owned(), text[first.len() + 1..].to_owned())
+        }
+        _ => (cut_chars(text, width), String::new()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{cut_chars, folded, terminal};
+    use super::{cut_chars, folded, split_at_space, terminal};
 
     #[test]
     fn names_are_made_harmless() {
@@ -82,5 +100,20 @@ mod tests {
         assert_eq!(terminal("a\u{202e}b"), "a\\x202eb");
         assert_eq!(cut_chars("abcdef", 4), "abc…");
         assert_eq!(cut_chars("abcd", 4), "abcd");
+    }
+
+    #[test]
+    fn a_text_is_split_between_words() {
+        let split = |text, width| {
+            let (first, second) = split_at_space(text, width);
+            (first, second)
+        };
+        let both = |first: &str, second: &str| (first.to_owned(), second.to_owned());
+        assert_eq!(split("one two three", 9), both("one two", "three"));
+        assert_eq!(split("one two three", 7), both("one two", "three"));
+        assert_eq!(split("one two three", 6), both("one", "two three"));
+        assert_eq!(split("one two", 7), both("one two", ""));
+        assert_eq!(split("unsplittable", 5), both("unsp…", ""));
+        assert_eq!(split("größe über alles", 10), both("größe über", "alles"));
     }
 }

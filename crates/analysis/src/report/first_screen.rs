@@ -241,7 +241,7 @@ pub(crate) struct PrintedLine<'f> {
 }
 
 /// The lines of a finding, the `number`th of its list, as they are printed: a function for which
-/// there is no room has a line of its own.
+/// there is no room has a line of its own, and so have the last words of a text that is too long.
 pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
     let mut lines = Vec::new();
     for line in &finding.lines {
@@ -263,19 +263,21 @@ pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
         if line.depth == 0 && taken + marked + 3 + detail > room {
             behind = String::new();
         }
-        if whole.chars().count() + behind.chars().count() <= room || line.function.is_none() {
-            let whole = text::cut_chars(&whole, room.saturating_sub(behind.chars().count()));
+        if whole.chars().count() + behind.chars().count() <= room {
             push(format!("{before}{}", with_detail(&(whole + &behind), line, finding, room)));
             continue;
         }
-        let first = text::cut_chars(&line.text, room);
+        let (first, second) = match &line.function {
+            Some(function) => (text::cut_chars(&line.text, room), format!("in {function}")),
+            None => text::split_at_space(&whole, room),
+        };
         let has_room = first.chars().count() + 3 + detail <= room;
         push(format!("{before}{}", with_detail(&first, line, finding, room)));
-        let function = line.function.as_deref().unwrap_or_default();
         let indent = indent.min(11 + 2 * usize::from(line.depth));
         let room = WIDTH.saturating_sub(indent);
-        let left = room.saturating_sub(3 + behind.chars().count());
-        let mut second = format!("in {}{behind}", text::cut_chars(function, left));
+        let left = room.saturating_sub(behind.chars().count());
+        let mut second = format!("{}{behind}", text::cut_chars(&second, left));
+        second.drain(..second.len() - second.trim_start().len());
         if !has_room {
             second = with_detail(&second, line, finding, room);
         }
