@@ -121,7 +121,7 @@ pub fn start_delayed_ack(scene: &Scene) -> Result<Trouble> {
          that some 40 ms later."
     );
     Ok(Trouble::for_process(shop, truth)
-        .cause(&["(?i)delayed ACK"])
+        .cause(&["(?i)delayed ACK", r"stock\.py"])
         .innocents([Innocent::Process(stock), Innocent::Process(shop)])
         .log(log)
         .proof(move || {
