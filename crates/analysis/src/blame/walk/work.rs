@@ -167,8 +167,8 @@ impl Walker<'_> {
 
     /// Returns whether the loop could go on with the waiter's request because another client sent
     /// something: a job for who waits for one, the end of a transaction to who waits for its
-    /// connection. The loop had taken the waiter's request and gone back to sleep, and slept nearly all
-    /// the time. Anything else that it waited for would have woken it by itself.
+    /// connection. The loop went to sleep with the waiter's request taken, and slept nearly all the
+    /// time. Anything else that it waited for would have woken it by itself.
     ///
     /// ```text
     /// A     --ask--+================= waits ===================+--
@@ -186,8 +186,11 @@ impl Walker<'_> {
             return false;
         }
         let Some((other, _)) = self.blame.recorded_waker_thread(wait) else { return false };
+        // With the waiter's request unread, its poll would have returned at once.
+        let is_request_taken = (self.blame.timeline.blocked_interval(wait))
+            .is_some_and(|slept| slept.from >= self.find_awake_since(rest.from));
         !self.threads.contains(&other)
-            && self.find_request_of_waiter(leg.thread, rest).is_some()
+            && is_request_taken
             && self.is_mostly_asleep(leg.thread, rest)
     }
 
