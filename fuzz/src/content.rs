@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    CpuQuota, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, FuseServer,
+    CpuQuota, DeviceKind, End, FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer,
     InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
     Preemption, ProcessInfo, QuotaCount, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
     StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
@@ -56,6 +56,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         quotas: many(u, 2, quota)?,
         fuse_servers: many(u, 2, fuse_server)?,
         lock_owners: many(u, 2, lock_owner)?,
+        filesystems: many(u, 2, filesystem)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -67,6 +68,16 @@ fn slice(u: Bytes) -> Result<Slice> {
     slice.loss.over_memory = any(u)?;
     slice.loss.ring_full = maybe(u, |u| Ok((time(u)?, time(u)?)))?;
     Ok(slice)
+}
+
+fn filesystem(u: Bytes) -> Result<Filesystem> {
+    Ok(Filesystem {
+        device: small(u)?,
+        kind: text(u)?,
+        mount_point: text(u)?,
+        block_device: text(u)?,
+        disks: text(u)?,
+    })
 }
 
 fn interrupt(u: Bytes) -> Result<InterruptInfo> {

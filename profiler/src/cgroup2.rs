@@ -40,7 +40,7 @@ fn parse_cpu_mount(mountinfo: &[u8]) -> Option<PathBuf> {
 }
 
 /// Reads the mounts of this process; empty if that fails.
-fn read_mountinfo() -> Vec<u8> {
+pub(crate) fn read_mountinfo() -> Vec<u8> {
     let mut mountinfo = Vec::new();
     let file = File::open("/proc/self/mountinfo");
     let read = file.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut mountinfo));
@@ -64,6 +64,39 @@ fn parse_mounts<'m>(
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
         (root == b"/" && kind == wanted).then(|| PathBuf::from(OsString::from_vec(unescape(mount))))
     })
+}
+
+/// A mount, as a line of mountinfo has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// Device of the superblock, as the kernel keeps it.
+    pub device: u32,
+    /// Which directory of the filesystem is mounted.
+    pub root: String,
+    pub mount_point: String,
+    pub kind: String,
+    pub source: String,
+    /// The options of the superblock.
+    pub options: String,
+}
+
+/// Returns all mounts; lines that are none are left out.
+pub(crate) fn parse_all_mounts(mountinfo: &[u8]) -> Vec<Mount> {
+    mountinfo.split(|&byte| byte == b'\n').filter_map(parse_mount).collect()
+}
+
+fn parse_mount(line: &[u8]) -> Option<Mount> {
+    let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
+    let mut fields = line.split(|&byte| byte == b' ').skip(2);
+    let device = std::str::from_utf8(fields.next()?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    let (root, mount_point) = (text(fields.next()?), text(fields.next()?));
+    let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+    let (kind, source, options) = (rest.next()?, rest.next()?, rest.next()?);
+    let device = major.checked_mul(1 << 20)?.checked_add(minor)?;
+    let (kind, source, options) = (text(kind), text(source), text(options));
+    Some(Mount { device, root, mount_point, kind, source, options })
 }
 
 /// mountinfo writes space, tab, newline and backslash as `\` and three octal digits.

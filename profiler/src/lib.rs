@@ -14,6 +14,7 @@ pub mod containers;
 pub mod decode;
 mod file_locks;
 pub mod files;
+mod filesystems;
 mod fuse_servers;
 #[doc(hidden)]
 pub mod fuzzing;

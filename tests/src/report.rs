@@ -48,6 +48,35 @@ pub struct Finding {
     pub lines: Vec<FindingLine>,
     /// Who waited, for whom, and so on.
     pub chain: Vec<FindingHop>,
+    /// The disk that it is about.
+    #[serde(default)]
+    pub disk: Option<FindingDisk>,
+}
+
+/// A disk that was waited for.
+#[derive(Clone, Debug, Deserialize)]
+pub struct FindingDisk {
+    /// The block device.
+    pub device: String,
+    /// The kind of the filesystem.
+    pub filesystem: String,
+    /// Where that is mounted.
+    pub mount_point: String,
+    /// The whole disks below it.
+    pub disks: Vec<String>,
+    /// The file.
+    pub file: Option<String>,
+    /// Who else waited for the disk.
+    pub others: Vec<DiskUser>,
+}
+
+/// Who else waited for a disk.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DiskUser {
+    /// The process, if it was one only.
+    pub pid: Option<u32>,
+    /// The block device, if it is another one.
+    pub device: Option<String>,
 }
 
 /// A hop of a finding's chain.

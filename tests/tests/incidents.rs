@@ -52,6 +52,16 @@ fn a_lock_of_a_sqlite_database_is_no_sleep() -> Result<()> {
 }
 
 #[test]
+fn who_waits_at_a_queue_waits_for_who_fills_it() -> Result<()> {
+    check_cause("redis-queue")
+}
+
+#[test]
+fn an_fsync_waits_for_the_disk_that_others_write_to() -> Result<()> {
+    check_cause("noisy-disk")
+}
+
+#[test]
 fn threads_in_a_deadlock_are_told_as_one() -> Result<()> {
     check_cause("deadlock")
 }

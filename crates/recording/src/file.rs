@@ -86,3 +86,20 @@ pub struct FileTable {
     /// By inode. A file that was gone before it could be looked at is absent.
     pub files: BTreeMap<FileId, OpenFile>,
 }
+
+impl FileTable {
+    /// Returns what is known of a socket; none if the file is none, or is not known.
+    #[must_use]
+    pub fn socket(&self, file: FileId) -> Option<&SocketEnd> {
+        match self.files.get(&file)? {
+            OpenFile::Socket(socket) => Some(socket),
+            OpenFile::Named(_) => None,
+        }
+    }
+
+    /// Returns which end of a connection a file is, if that could be told.
+    #[must_use]
+    pub fn role(&self, file: FileId) -> Option<SocketRole> {
+        self.socket(file)?.role
+    }
+}

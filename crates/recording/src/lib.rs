@@ -4,6 +4,7 @@ mod clock;
 mod container;
 mod file;
 mod file_lock;
+mod filesystem;
 mod function;
 mod fuse_server;
 mod interned;
@@ -27,6 +28,7 @@ pub use clock::Clocks;
 pub use container::{ContainerId, ContainerNames, PodName};
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use file_lock::AwaitedFileLock;
+pub use filesystem::Filesystem;
 pub use function::Function;
 pub use fuse_server::FuseServer;
 pub use interned::{Id, Interned};
@@ -217,6 +219,8 @@ pub struct Recording {
     pub fuse_servers: Vec<FuseServer>,
     /// Who held the locks in memory that somebody still waited for then.
     pub lock_owners: Vec<LockOwner>,
+    /// The filesystems that were on block devices when the window closed, by device.
+    pub filesystems: BTreeMap<u32, Filesystem>,
     /// The clocks, read every second or so.
     pub clocks: Vec<Clocks>,
     /// What was lost.
@@ -228,6 +232,13 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// Returns the filesystem that a file is on; none if that is not on a block device, or is not known.
+    #[must_use]
+    pub fn filesystem(&self, file: FileId) -> Option<&Filesystem> {
+        let is_on_it = matches!(file.kind, FileKind::Regular | FileKind::Directory);
+        self.filesystems.get(&file.device).filter(|_| is_on_it)
+    }
+
     /// Puts the lists into the order that they are promised in.
     pub fn sort(&mut self) {
         self.waits.sort();

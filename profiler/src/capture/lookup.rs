@@ -15,7 +15,7 @@ use crate::{
     decode::NewStack,
     file_locks,
     files::Files,
-    fuse_servers, interrupts,
+    filesystems, fuse_servers, interrupts,
     lock_owners::find_lock_owners,
     parser::{Parser, ParserRole},
     polled_files,
@@ -88,6 +88,7 @@ pub(super) fn run(
                 let polled_files = std::mem::take(&mut polled_files);
                 polled_files::add_files(&mut snapshot.open.waits, &polled_files);
                 snapshot.open.fuse_servers = std::mem::take(&mut fuse_servers);
+                snapshot.open.filesystems = filesystems::find_filesystems();
                 let owners = find_lock_owners(&snapshot.open.waits, snapshot.window);
                 snapshot.open.lock_owners = owners;
                 snapshot.open.file_locks = file_locks::find_awaited(&snapshot.open.waits);
@@ -128,6 +129,7 @@ pub(super) fn run(
     while !user_stacks.process_copies(&mut stacks) {}
     let (files, mut diagnostics) = files.finish();
     let (processes, of_processes) = processes.finish();
+    let filesystems = filesystems::find_filesystems();
     let unnamed = stacks.finish();
     // Every file that has names is open by now.
     privileges::restrict_to(Task::Naming);
@@ -137,7 +139,7 @@ pub(super) fn run(
     add_all(&mut diagnostics, &of_stacks);
     reader_process::add_diagnostics(&mut diagnostics);
     let results = LookupResults { stacks, processes, files, interrupts, quotas, diagnostics };
-    LastLookupResults { results, names, fuse_servers, polled_files }
+    LastLookupResults { results, names, fuse_servers, filesystems, polled_files }
 }
 
 fn send_results(

@@ -14,7 +14,7 @@ use crate::{
     symbols::NamingRequest,
 };
 use offwake_recording::{
-    AwaitedFileLock, Clocks, ClosedBy, CpuQuota, FileId, FrameId, Function, FuseServer,
+    AwaitedFileLock, Clocks, ClosedBy, CpuQuota, FileId, Filesystem, FrameId, Function, FuseServer,
     InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile, Preemption, ProfilerCost,
     Sample, ThreadEvent, ThreadExit, Throttle, Wait,
     loss::Diagnostics,
@@ -134,6 +134,8 @@ pub struct OpenRecords {
     pub fuse_servers: Vec<FuseServer>,
     /// Who has the locks in memory that some of these waits are for.
     pub lock_owners: Vec<LockOwner>,
+    /// The filesystems on block devices: the look-up thread adds them.
+    pub filesystems: Vec<Filesystem>,
 }
 
 /// What was looked up since the last time.
@@ -153,6 +155,7 @@ pub(super) struct LastLookupResults {
     pub results: LookupResults,
     pub names: Vec<(FrameId, Vec<Function>)>,
     pub fuse_servers: Vec<FuseServer>,
+    pub filesystems: Vec<Filesystem>,
     pub polled_files: Vec<PolledFile>,
 }
 

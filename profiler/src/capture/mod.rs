@@ -491,6 +491,7 @@ impl<S: Sink> Captured<S> {
             Ok(last) => {
                 (results, names) = (Some(last.results), last.names);
                 open.fuse_servers = last.fuse_servers;
+                open.filesystems = last.filesystems;
                 polled_files::add_files(&mut open.waits, &last.polled_files);
             }
             Err(lost) => {

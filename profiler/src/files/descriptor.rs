@@ -45,6 +45,13 @@ pub(super) fn pipe_device() -> Option<u32> {
     Some(identify(&reader)?.device)
 }
 
+/// The device of an open file's superblock, and the file's size.
+pub(super) fn device_and_size(file: impl AsFd) -> Option<(u32, u64)> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(file, "", flags, StatxFlags::SIZE).ok()?;
+    Some((stat.stx_dev_major << 20 | stat.stx_dev_minor, stat.stx_size))
+}
+
 /// The identity of an open file, as the kernel's records have it.
 pub(super) fn identify(file: impl AsFd) -> Option<FileId> {
     // The server of a network filesystem is not asked: it may be what everybody waits for.

@@ -26,6 +26,7 @@ mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
+    path::Path,
     time::{Duration, Instant},
 };
 
@@ -40,6 +41,8 @@ use descriptor::Descriptor;
 use net_namespaces::AddressOwners;
 use socket_holders::HolderScan;
 use sockets::{Protocol, SocketDumps, Sockets};
+
+use crate::reader_process;
 
 /// How many files are remembered.
 const MAX_FILES: usize = 65_536;
@@ -106,6 +109,12 @@ pub fn unavailable_socket_diag() -> Vec<UnavailableSocketDiag> {
 /// Identifies the file that a descriptor of a process stands for.
 pub(crate) fn identify_of_process(tgid: Tgid, descriptor: u32) -> Option<FileId> {
     descriptor::identify(descriptor::open_path(tgid, descriptor)?)
+}
+
+/// Identifies the file with a path of this machine: its device, and its size.
+pub(crate) fn identify_path(path: &Path) -> Option<(u32, u64)> {
+    let (held, _) = reader_process::open_path(path).ok()?;
+    descriptor::device_and_size(held)
 }
 
 /// Finds out what files are.

@@ -342,6 +342,34 @@ fn what_another_client_did_is_nobodys_fault() {
     assert_eq!(scene.blame(), ticks(&[("work 20", 2), ("event_loop", 16)]));
 }
 
+/// The loop has A's request, and sleeps until B sends: A waits for a job that B brings, or for B to give
+/// back what both want.
+#[test]
+fn who_sends_what_lets_a_loop_that_slept_go_on_was_waited_for() {
+    let dots = |n: usize| ".".repeat(n);
+    let scene = |loop_life: &str, loop_wakers: &[u32]| {
+        Scene::new(210)
+            .thread(A, RECVFROM, &format!("##{}####", dots(204)), &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, loop_life, loop_wakers)
+            .thread(B, CLOCK_NANOSLEEP, &format!("#{}#######", dots(202)), &[TIMER])
+            .blame()
+    };
+    let slept = format!("..#{}######", dots(201));
+    // One tick of the loop's work as A asks, and some before it answers.
+    let expected = ticks(&[("timer", 201), ("work 20", 2), ("work 40", 1)]);
+    assert_eq!(scene(&slept, &[A, B]), expected);
+    // It was awake for a tenth of the time: whatever let it go on may have come then.
+    let awake = format!("..#{}##########{}##########{}######", dots(60), dots(60), dots(61));
+    let answered = scene(&awake, &[A, B, B, B]);
+    assert_eq!(answered.get("timer"), None, "{answered:?}");
+    assert!(answered.contains_key("event_loop"), "{answered:?}");
+    // A's request came while it was awake for B: it went to sleep with that taken.
+    assert_eq!(scene(&slept, &[B, B]), expected);
+    // It slept when A asked, and nobody saw it get the request.
+    let unseen = scene(&format!("{}######", dots(204)), &[B]);
+    assert_eq!(unseen.get("timer"), None, "{unseen:?}");
+}
+
 #[test]
 fn what_the_loop_asked_for_another_client_is_not_waited_for() {
     // U was asked in B's slice, and has not answered yet when A gets its answer in another of B's.

@@ -14,6 +14,7 @@ mod chains_api;
 mod containers;
 #[cfg(target_arch = "x86_64")]
 mod corruption;
+mod disks;
 mod draw;
 mod event_loops;
 mod exports;

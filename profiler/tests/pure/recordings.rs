@@ -43,6 +43,10 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
         && within(&read.processes, &whole.processes)
         && within(&read.file_locks, &whole.file_locks)
         && within(&read.fuse_servers, &whole.fuse_servers)
+        && read
+            .filesystems
+            .iter()
+            .all(|(device, known)| whole.filesystems.get(device) == Some(known))
         && within(&read.lock_owners, &whole.lock_owners)
         && read.stacks.stacks.iter().all(|(id, s)| whole.stacks.stacks.get(id) == Some(s))
         && read.stacks.modules.iter().all(|(id, m)| whole.stacks.modules.get(id) == Some(m))

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    ContainerId, ContainerNames, CpuQuota, DeviceKind, End, FileId, FileKind, Frame, FrameId,
-    Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId, OpenFile,
-    PeerProcess, Phase, PodName, Preemption, ProcessInfo, QuotaCount, Recording, Sample, Scope,
-    Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable,
-    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
-    Throttle, Wait, Wake, WakeContext, Window,
+    ContainerId, ContainerNames, CpuQuota, DeviceKind, End, FileId, FileKind, Filesystem, Frame,
+    FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId,
+    OpenFile, PeerProcess, Phase, PodName, Preemption, ProcessInfo, QuotaCount, Recording, Sample,
+    Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall,
+    SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
+    ThreadRef, Throttle, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -284,6 +284,18 @@ fn fuse_server() -> impl Strategy<Value = FuseServer> {
     })
 }
 
+fn filesystem() -> impl Strategy<Value = Filesystem> {
+    (any::<u32>(), "[a-z]{1,6}", ".{0,9}", "[a-z]{0,4}", "[a-z,]{0,9}").prop_map(
+        |(device, kind, mount_point, block_device, disks)| Filesystem {
+            device,
+            kind,
+            mount_point,
+            block_device,
+            disks,
+        },
+    )
+}
+
 fn interrupt() -> impl Strategy<Value = InterruptInfo> {
     let device = prop::option::of(select(vec![DeviceKind::Storage, DeviceKind::Other]));
     (any::<u16>(), device, ".{0,9}").prop_map(|(number, device, handlers)| InterruptInfo {
@@ -389,10 +401,11 @@ prop_compose! {
         processes in prop::collection::vec(process(), 0..4),
         cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
         interrupts in prop::collection::vec(interrupt(), 0..4),
-        (file_locks, fuse_servers, lock_owners) in (
+        (file_locks, fuse_servers, lock_owners, filesystems) in (
             prop::collection::vec(file_lock(), 0..3),
             prop::collection::vec(fuse_server(), 0..3),
             prop::collection::vec(lock_owner(), 0..3),
+            prop::collection::vec(filesystem(), 0..3),
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
@@ -409,6 +422,7 @@ prop_compose! {
             file_locks,
             fuse_servers,
             lock_owners,
+            filesystems: filesystems.into_iter().map(|known| (known.device, known)).collect(),
             ..Recording::default()
         };
         recording.stacks.stacks = stacks.into_values().collect();

@@ -3,7 +3,6 @@
 use std::{
     fs::{self, OpenOptions},
     io::Write as _,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -16,47 +15,43 @@ use super::{
     services::wait_for_operations,
     trouble::{ClientLog, Innocent, Trouble},
 };
-use crate::wait_until::wait_until;
+use crate::{loop_disk::LoopDisk, wait_until::wait_until};
 
-/// Somebody else's writes.
+/// Somebody else's writes. The disk is a file on the machine's own: how fast that is matters little, as
+/// all that dd writes has to go through it, and each fsync with it.
 pub fn start_noisy_disk(scene: &Scene) -> Result<Trouble> {
-    let ledger = scene.path_on_disk("ledger");
-    // On fast disks an fsync takes half a millisecond without the noise, and twice that with it; the
-    // longest ones are a hundred times as long.
-    let log = ClientLog { path: scene.path("log"), least: Duration::from_micros(800) };
+    let disk = LoopDisk::make(&scene.path_on_disk("."), &scene.path("ledgers"))?;
+    let name = disk.name()?;
+    let ledger = scene.path("ledgers").join("ledger");
+    scene.undo_at_end("the disk", move || {
+        drop(disk);
+        Ok(())
+    });
+    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(2) };
     let target = scene.start_python("noisy-disk/ledger.py", [&ledger, &log.path])?;
     let mut noise = Command::new("sh");
     noise
         .arg("-c")
-        .arg("while :; do dd if=/dev/zero of=\"$0\" bs=4M count=150 conv=fsync 2>/dev/null; done");
-    let noise = scene.start(noise.arg(scene.path_on_disk("noise")))?;
+        .arg("while :; do dd if=/dev/zero of=\"$0\" bs=1M count=40 conv=fsync 2>/dev/null; done");
+    let noise = scene.start(noise.arg(scene.path("ledgers").join("noise")))?;
     wait_for_operations(&log, 6)?;
-    let disk = disk_of(&ledger)?;
     let truth = format!(
         "The target, python3 {target} (ledger.py), waits in commit_entry, in fsync, for the disk \
-         {disk} and its journal, because dd (children of sh {noise}) writes 600 MB at a time to the \
+         {name} and its journal, because dd (children of sh {noise}) writes 40 MB at a time to the \
          same disk."
     );
-    let written = move || sectors_written(&disk);
+    let device = format!(r"{name} \(ext4");
+    let written = move || sectors_written(&name);
     let before = written()?;
     Ok(Trouble::for_process(target, truth)
-        .cause(&["fsync|commit_entry", "(?i)disk|vda|nvme|sd[a-z]", r"\bdd\b"])
+        .cause(&["fsync|commit_entry", &device, r"too: .*\bdd\b"])
         .log(log)
         .proof(move || {
             let megabytes = wait_until("the disk to be written to", || {
-                Ok(Some((written()? - before) / 2048).filter(|megabytes| *megabytes >= 200))
+                Ok(Some((written()? - before) / 2048).filter(|megabytes| *megabytes >= 100))
             })?;
             Ok(format!("{megabytes} MB were written to the disk since"))
         }))
-}
-
-/// The name of the disk, or of its partition, that a file is on.
-fn disk_of(file: &Path) -> Result<String> {
-    let device = fs::metadata(file)?.dev();
-    let link = format!("/sys/dev/block/{}:{}", libc::major(device), libc::minor(device));
-    let target =
-        fs::read_link(&link).with_context(|| format!("{} is on no disk", file.display()))?;
-    Ok(target.file_name().context("no name")?.to_string_lossy().into_owned())
 }
 
 /// Sectors of 512 bytes, the seventh field: `Documentation/admin-guide/iostats.rst`.

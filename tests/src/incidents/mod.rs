@@ -58,6 +58,11 @@ pub const INCIDENTS: &[Incident] = &[
         start: postgres::start_mixed_host,
     },
     Incident {
+        name: "redis-queue",
+        about: "a worker waits at a list of redis (BLPOP) for what a slow importer appends",
+        start: services::start_redis_queue,
+    },
+    Incident {
         name: "redis-slow-script",
         about: "a GET waits for a slow Lua script of somebody else",
         start: services::start_redis,

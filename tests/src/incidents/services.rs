@@ -33,6 +33,28 @@ pub fn wait_for_operations(log: &ClientLog, number: usize) -> Result<()> {
     })
 }
 
+/// A queue in redis that is filled too slowly.
+pub fn start_redis_queue(scene: &Scene) -> Result<Trouble> {
+    let server = programs::redis()?;
+    let (pid, socket) = (server.pid(), server.directory().join("socket"));
+    scene.undo_at_end("redis", move || {
+        drop(server);
+        Ok(())
+    });
+    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(100) };
+    let worker = scene.start_python("redis-queue/worker.py", [&socket, &log.path])?;
+    let importer = scene.start_python("redis-queue/importer.py", [&socket])?;
+    wait_for_operations(&log, 4)?;
+    let truth = format!(
+        "The target, python3 {worker} (worker.py), waits in next_order for redis-server {pid}, which has \
+         nothing for it: python3 {importer} (importer.py) sleeps 150 ms in read_feed before each order."
+    );
+    Ok(Trouble::for_process(worker, truth)
+        .cause(&[r"importer\.py", "sleeps in read_feed"])
+        .innocents([Innocent::Process(pid), Innocent::Process(worker)])
+        .log(log))
+}
+
 /// A script in redis that takes long.
 pub fn start_redis(scene: &Scene) -> Result<Trouble> {
     let server = programs::redis()?;
@@ -121,7 +143,7 @@ pub fn start_delayed_ack(scene: &Scene) -> Result<Trouble> {
          that some 40 ms later."
     );
     Ok(Trouble::for_process(shop, truth)
-        .cause(&["(?i)delayed ACK"])
+        .cause(&["(?i)delayed ACK", r"stock\.py"])
         .innocents([Innocent::Process(stock), Innocent::Process(shop)])
         .log(log)
         .proof(move || {

@@ -66,6 +66,31 @@ fn waits_until_written(disk: &File, block: &[u8], place: u64) -> std::io::Result
     disk.write_all_at(block, place)
 }
 
+/// Three processes that write to two disks, which the argument's directory has links to: a waiter and
+/// its neighbour to the first, a stranger to the second.
+pub(super) fn three_processes(stage: &Stage) -> Result<()> {
+    let directory = Path::new(stage.argument()?);
+    for (name, disk) in [("waiter", "first"), ("neighbour", "first"), ("stranger", "second")] {
+        let (writer, stopped) = (stage.role(name)?, stage.stopped());
+        let path = directory.join(disk).join(name);
+        let mut file =
+            File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        stage.process(move || {
+            writer.claim(&format!("ow-{name}"));
+            let block = vec![0x5a; 256 * 1024];
+            while stopped.load(SeqCst) == 0 {
+                let written = file.rewind().and_then(|()| file.write_all(&block));
+                assert!(written.is_ok(), "cannot write: {written:?}");
+                let synced = writer.waits(|| waits_for_the_disk(&file));
+                assert!(synced.is_ok(), "cannot fsync: {synced:?}");
+                // Some disks are so fast that the log would fill.
+                writer.works(Duration::from_micros(200));
+            }
+        })?;
+    }
+    stage.play(|| ())
+}
+
 /// Several threads at once make files there, so each waits in many places of the filesystem, which
 /// share their
 /// innermost frames.

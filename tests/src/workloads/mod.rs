@@ -93,6 +93,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("polled-right-hangs", polled::not_answered_by_right),
     ("fsync", fsync::beside_a_hog),
     ("throttled-writer", fsync::throttled),
+    ("three-writers", fsync::three_processes),
     ("fsync-of-many-files", fsync::many_files),
     ("sigwait", signals::sigwait),
     ("sigsuspend", signals::sigsuspend),

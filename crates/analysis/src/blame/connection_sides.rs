@@ -164,7 +164,7 @@ impl<'a> ConnectionSides<'a> {
     }
 
     fn file_side(&self, file: FileId) -> ConnectionSide {
-        let Some(OpenFile::Socket(socket)) = self.recording.files.files.get(&file) else {
+        let Some(socket) = self.recording.files.socket(file) else {
             return ConnectionSide::Unknown;
         };
         match socket.role {

@@ -201,6 +201,12 @@ impl<'a> Blame<'a> {
         self.sleeps.get(self.sleep_of_wait(wait)).and_then(|sleep| sleep.stop)
     }
 
+    /// Returns the device of the filesystem that a wait for a disk was on, if that is known.
+    #[must_use]
+    pub fn filesystem_of_wait(&self, wait: WaitIndex) -> Option<u32> {
+        self.sleeps.get(self.sleep_of_wait(wait)).and_then(|sleep| sleep.filesystem)
+    }
+
     /// Returns whether a wait was for the next request, as far as the wait itself tells.
     #[must_use]
     pub fn idle_hint(&self, wait: WaitIndex) -> IdleHint {

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use offwake_recording::{
-    FileId, OpenFile, Recording, SocketEnd, ThreadRef, Wake,
+    FileId, Recording, SocketEnd, ThreadRef, Wake,
     units::{Tgid, Timestamp},
 };
 
@@ -286,16 +286,9 @@ impl Blame<'_> {
     }
 
     fn tcp_socket(&self, file: FileId) -> Option<&SocketEnd> {
-        match self.recording.files.files.get(&file)? {
-            OpenFile::Socket(socket)
-                if socket.protocol == "tcp"
-                    && !socket.local.is_empty()
-                    && !socket.remote.is_empty() =>
-            {
-                Some(socket)
-            }
-            OpenFile::Socket(_) | OpenFile::Named(_) => None,
-        }
+        self.recording.files.socket(file).filter(|socket| {
+            socket.protocol == "tcp" && !socket.local.is_empty() && !socket.remote.is_empty()
+        })
     }
 
     fn ask_of_wake(&self, wake: ProcessWake) -> Option<Ask> {

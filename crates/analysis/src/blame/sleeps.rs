@@ -10,7 +10,7 @@
 //! ```
 
 use indexmap::IndexSet;
-use offwake_recording::{OpenFile, Recording, SocketRole, Wait};
+use offwake_recording::{Recording, SocketRole, Wait};
 
 use super::{StackPairId, cause::Cause, frame_evidence::FrameEvidence, stops::Stop};
 
@@ -42,6 +42,9 @@ pub struct Sleep {
     pub evidence: FrameEvidence,
     /// What stopped the thread, if it was stopped.
     pub stop: Option<Stop>,
+    /// The filesystem of the file that it was on, by its device, if the thread waited for a disk and
+    /// that is known.
+    pub filesystem: Option<u32>,
 }
 
 /// The distinct ways in which a recording's threads slept.
@@ -57,6 +60,7 @@ impl Default for Sleeps {
             role: None,
             evidence: FrameEvidence::None,
             stop: None,
+            filesystem: None,
         };
         Self(IndexSet::from_iter([none]))
     }
@@ -72,13 +76,13 @@ impl Sleeps {
         stack: StackPairId,
         evidence: FrameEvidence,
     ) -> SleepId {
-        let role = wait.file.and_then(|file| match recording.files.files.get(&file)? {
-            OpenFile::Socket(socket) => socket.role,
-            OpenFile::Named(_) => None,
-        });
+        let role = wait.file.and_then(|file| recording.files.role(file));
+        let filesystem = (wait.file.filter(|_| cause == Cause::Disk))
+            .and_then(|file| Some(recording.filesystem(file)?.device));
         let stop =
             Stop::from_wait(cause, wait.state.letter(), &recording.stacks, wait.kernel_stack);
-        let (index, _) = self.0.insert_full(Sleep { cause, stack, role, evidence, stop });
+        let (index, _) =
+            self.0.insert_full(Sleep { cause, stack, role, evidence, stop, filesystem });
         SleepId(u32::try_from(index).unwrap_or(0))
     }
 

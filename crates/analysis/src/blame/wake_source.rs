@@ -2,7 +2,7 @@
 //! anything.
 
 use offwake_recording::{
-    DeviceKind, OpenFile, Recording, SocketEnd, SystemVector, ThreadRef, Wait, Wake, WakeContext,
+    DeviceKind, Recording, SocketEnd, SystemVector, ThreadRef, Wait, Wake, WakeContext,
     units::{Tgid, Tid},
 };
 
@@ -266,10 +266,7 @@ enum PeerLocation {
 /// Finds the socket that a wait was on, if the wait's syscall names one.
 fn find_socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEnd> {
     let (_, file) = descriptor(wait.syscall.as_ref(), wait.polled_fd, wait.file)?;
-    match recording.files.files.get(&file)? {
-        OpenFile::Socket(socket) => Some(socket),
-        OpenFile::Named(_) => None,
-    }
+    recording.files.socket(file)
 }
 
 fn locate_peer(recording: &Recording, servers: &LocalServers<'_>, wait: &Wait) -> PeerLocation {

@@ -202,7 +202,9 @@ impl ChainTeller<'_> {
         let kernel = writer.meanings.kernel_wait(stack);
         let evidence = self.blame.frame_evidence(wait);
         let stop = self.blame.stop_of_wait(wait);
-        Some(writer.meanings.share(SleepMeaning { cause, label, role, kernel, evidence, stop }))
+        let filesystem = self.blame.filesystem_of_wait(wait);
+        let meaning = SleepMeaning { cause, label, role, kernel, evidence, stop, filesystem };
+        Some(writer.meanings.share(meaning))
     }
 
     /// Tells the hops behind the first one as lines, the last of them the cause. If the chain ends with

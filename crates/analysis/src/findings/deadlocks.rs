@@ -53,6 +53,7 @@ fn describe_deadlock(
     let hops: Vec<FindingHop> = std::iter::once(first).chain(hops).collect();
     let text = format!("DEADLOCK: {}", join_hops(&hops));
     Some(Finding {
+        disk: None,
         kind: FindingKind::Deadlock,
         share,
         ns,

@@ -17,6 +17,7 @@ use crate::{
 };
 
 use super::{
+    disk_users::{describe_disk, filesystem_of_kernel_thread},
     meaning::{KernelWait, SleepMeaning},
     model::FindingHop,
     programs::{Program, ProgramId, ProgramKind, Programs},
@@ -184,7 +185,9 @@ impl Words<'_> {
             Some(KernelWait::NetworkFilesystem) => {
                 return "waits for a network filesystem".to_owned();
             }
-            Some(KernelWait::Writeback) => return "waits for the disk to write back".to_owned(),
+            Some(KernelWait::Writeback) => {
+                return format!("waits for {} to write back", self.disk(Some(slept), own));
+            }
             Some(KernelWait::Memory(memory)) => return memory.describe().to_owned(),
             Some(KernelWait::Connect) => {
                 return match next {
@@ -202,7 +205,7 @@ impl Words<'_> {
                 "waits for its client".to_owned()
             }
             (Cause::Timer, _) => "sleeps".to_owned(),
-            (Cause::Disk, _) => "waits for the disk".to_owned(),
+            (Cause::Disk, _) => format!("waits for {}", self.disk(Some(slept), own)),
             (Cause::PageFault, _) => "waits for a page of memory".to_owned(),
             (Cause::Memory, _) => "waits for free memory".to_owned(),
             (Cause::KernelLock, _) => "waits for a lock in the kernel".to_owned(),
@@ -250,7 +253,13 @@ impl Words<'_> {
     }
 
     /// Returns what the last thread of a chain did. `slept` is how it slept, if it did.
-    pub(super) fn end(&self, end: ChainEnd, slept: Option<&SleepMeaning>, node: &Node) -> String {
+    pub(super) fn end(
+        &self,
+        end: ChainEnd,
+        slept: Option<&SleepMeaning>,
+        own: ProgramId,
+        node: &Node,
+    ) -> String {
         match end.kind {
             BlameEntryKind::Work => "runs on a CPU".to_owned(),
             BlameEntryKind::CpuQueue => {
@@ -259,9 +268,11 @@ impl Words<'_> {
             }
             BlameEntryKind::Timer => describe_timer(slept),
             BlameEntryKind::Disk => match slept.and_then(|slept| slept.kernel) {
-                Some(KernelWait::Writeback) => "waits for the disk to write back".to_owned(),
+                Some(KernelWait::Writeback) => {
+                    format!("waits for {} to write back", self.disk(slept, own))
+                }
                 Some(KernelWait::Memory(memory)) => memory.describe_at_disk().to_owned(),
-                _ => "waits for the disk".to_owned(),
+                _ => format!("waits for {}", self.disk(slept, own)),
             },
             BlameEntryKind::Network => "waits for the network".to_owned(),
             BlameEntryKind::Device => "waits for a device".to_owned(),
@@ -292,6 +303,18 @@ impl Words<'_> {
 }
 
 impl Words<'_> {
+    /// Names the disk that a thread of a program waited for: `the disk sda1 (ext4, /srv)`, or `the
+    /// disk` if it is not known which one.
+    fn disk(&self, slept: Option<&SleepMeaning>, own: ProgramId) -> String {
+        let known = slept.and_then(|slept| self.recording.filesystems.get(&slept.filesystem?));
+        let known = known
+            .or_else(|| filesystem_of_kernel_thread(self.recording, self.programs.program(own)));
+        match known {
+            Some(known) => format!("the disk {}", describe_disk(known)),
+            None => "the disk".to_owned(),
+        }
+    }
+
     /// Returns what kept threads from running: `is throttled by the CPU quota of /shop: 20 ms in 100
     /// ms`.
     pub(super) fn throttled_by<'t>(

@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::{
-    blame::{BlameClass, BlameEntryKind, FrameEvidence, Ledger, cause::Cause},
+    blame::{BlameClass, BlameEntryKind, FrameEvidence, Ledger, Reason, cause::Cause},
     label::CodeOwner,
     quotas::ThrottledTimes,
     timeline::ThreadIndex,
@@ -15,7 +15,7 @@ use crate::{
 use super::{
     activity::Activity,
     chain_words::ChainTeller,
-    deadlocks,
+    connection_peer, deadlocks,
     describe::Words,
     disk_users,
     found::{self, Coverage, Found},
@@ -31,7 +31,7 @@ use super::{
     running,
     tree::Node,
     wait_meanings::WaitMeanings,
-    write::FindingWriter,
+    write::{FindingWriter, main_path},
 };
 
 /// The most findings; the rest is counted.
@@ -111,13 +111,18 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
         }
         let mut finding = writer.wait_finding(key, root);
         stopped.name_in(&mut finding, &root.stopped_peers, &writer);
+        if finding.cause.reason == Some(Reason::TcpTimer.name()) && finding.chain.len() == 1 {
+            connection_peer::name_in(&mut finding, root, &writer);
+        }
         if key.1.cause == Cause::Timer && key.1.lock().is_some() {
             polled_locks::name_holder(&mut finding, root, teller, &mut writer);
         }
         if finding.cause.kind == BlameEntryKind::Disk.name() {
             let users = disk_users
                 .get_or_insert_with(|| disk_users::find(blame, &programs, &mut writer.meanings));
-            finding.lines.extend(disk_users::line(users, key.0, &programs));
+            let path: Vec<_> = main_path(&root.node).into_iter().map(|(key, _)| key).collect();
+            let who = (key.0, &*key.1);
+            disk_users::name_in(&mut finding, who, root, &path, users, recording, &programs);
         }
         let hops = writer.wait_hops(&finding, key, root);
         let coverage = if is_covered { Coverage::ToldByOthers } else { Coverage::News };

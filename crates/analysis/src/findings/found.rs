@@ -70,8 +70,10 @@ impl FindingWriter<'_> {
             if key.slept.is_none() && is_own(key, root) {
                 let time = time_by_class(key, node);
                 own_time += time;
-                let what =
-                    key.end.map(|end| self.words.end(end, Some(meaning), node)).unwrap_or_default();
+                let what = key
+                    .end
+                    .map(|end| self.words.end(end, Some(meaning), key.program, node))
+                    .unwrap_or_default();
                 hops.children.push(HopBox { what, time, ..HopBox::default() });
             } else {
                 let child = self.node_hops(key, node, least);

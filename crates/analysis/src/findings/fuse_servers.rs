@@ -135,7 +135,9 @@ fn describe_threads(
                 let kernel = writer.meanings.kernel_wait(stack);
                 let evidence = blame.frame_evidence(open);
                 let stop = blame.stop_of_wait(open);
-                let slept = SleepMeaning { cause, label, role: None, kernel, evidence, stop };
+                let filesystem = blame.filesystem_of_wait(open);
+                let role = None;
+                let slept = SleepMeaning { cause, label, role, kernel, evidence, stop, filesystem };
                 let group = asleep.entry(writer.meanings.share(slept)).or_default();
                 group.add(index, time, last.from);
             }

@@ -94,6 +94,8 @@ pub(super) struct SleepMeaning {
     pub(super) kernel: Option<KernelWait>,
     pub(super) evidence: FrameEvidence,
     pub(super) stop: Option<Stop>,
+    /// The device of the filesystem that the file was on, where a disk was waited for.
+    pub(super) filesystem: Option<u32>,
 }
 
 impl SleepMeaning {
@@ -181,10 +183,11 @@ impl<'a> Meanings<'a> {
         if let Some(known) = self.known_sleeps.get(&id) {
             return known.clone();
         }
-        let meaning = self.sleeps.get(id).map(|&Sleep { cause, stack, role, evidence, stop }| {
+        let meaning = self.sleeps.get(id).map(|&sleep| {
+            let Sleep { cause, stack, role, evidence, stop, filesystem } = sleep;
             let label = self.sleep_label(cause, stack);
             let kernel = self.kernel_wait(stack);
-            self.share(SleepMeaning { cause, label, role, kernel, evidence, stop })
+            self.share(SleepMeaning { cause, label, role, kernel, evidence, stop, filesystem })
         });
         self.known_sleeps.insert(id, meaning.clone());
         meaning

@@ -11,6 +11,7 @@
 
 mod activity;
 mod chain_words;
+mod connection_peer;
 mod deadlocks;
 mod describe;
 mod disk_users;
@@ -40,7 +41,8 @@ mod write;
 pub(crate) use find::{FindingInput, find_findings};
 pub use hop_tree::{HopBox, HopTree, TimeByClass};
 pub use model::{
-    Finding, FindingCause, FindingHop, FindingKind, FindingLine, Findings, TargetActivity,
+    DiskUser, Finding, FindingCause, FindingDisk, FindingHop, FindingKind, FindingLine, Findings,
+    TargetActivity,
 };
 pub(crate) use path_sums::{PathSums, TargetWait, WaitTrees};
 pub(crate) use wait_meanings::WaitMeanings;

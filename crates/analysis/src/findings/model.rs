@@ -82,6 +82,40 @@ pub struct Finding {
     pub text: String,
     /// The finding as a tree, the waiter first: what screens show.
     pub lines: Vec<FindingLine>,
+    /// The disk that it is about, if it is about one that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<FindingDisk>,
+}
+
+/// A disk that threads waited for.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FindingDisk {
+    /// The kernel's name of the filesystem's block device: `sda1`; empty if it is on several.
+    pub device: String,
+    /// What kind of filesystem it is: `ext4`.
+    pub filesystem: String,
+    /// Where that is mounted.
+    pub mount_point: String,
+    /// The whole disks below the device; none if they are not known.
+    pub disks: Vec<String>,
+    /// The file, if it was one that the waits were on.
+    pub file: Option<String>,
+    /// Which other programs waited most for the same disk meanwhile. Who did not wait for it is not
+    /// among them, however much was read or written.
+    pub others: Vec<DiskUser>,
+}
+
+/// A program that waited for a disk.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct DiskUser {
+    /// The program.
+    pub program: String,
+    /// The process, if it was one only.
+    pub pid: Option<Tgid>,
+    /// The block device, if it is another one on the same disk.
+    pub device: Option<String>,
+    /// How long its threads waited for it, added up.
+    pub ns: Nanos,
 }
 
 impl Finding {

@@ -11,7 +11,7 @@ use std::{
 
 use indexmap::IndexMap;
 use offwake_recording::{
-    OpenFile, Recording, SocketRole,
+    Recording, SocketRole,
     units::{Nanos, Tid},
 };
 
@@ -348,6 +348,7 @@ fn describe(
     };
     lines.extend(later);
     Finding {
+        disk: None,
         kind: FindingKind::StillWaiting,
         share,
         ns: time,
@@ -384,10 +385,7 @@ fn name_last_owner(
 ) -> Option<String> {
     let peer = || {
         wait.waited_on().iter().find_map(|on| match on {
-            WaitedOn::File { file, .. } => match recording.files.files.get(file)? {
-                OpenFile::Socket(socket) => socket.peers.first().cloned(),
-                OpenFile::Named(_) => None,
-            },
+            WaitedOn::File { file, .. } => recording.files.socket(*file)?.peers.first().cloned(),
             WaitedOn::Futex { .. } => None,
         })
     };

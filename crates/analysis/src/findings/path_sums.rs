@@ -12,12 +12,15 @@
 //! ```
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     hash::{Hash, Hasher},
 };
 
 use indexmap::IndexMap;
-use offwake_recording::units::{Nanos, Tgid};
+use offwake_recording::{
+    FileId,
+    units::{Nanos, Tgid},
+};
 
 use crate::{
     blame::{
@@ -34,6 +37,9 @@ use super::{
     tree::{ChainEnd, Node, NodeKey, chain_end},
     wait_meanings::{MeaningId, WaitMeanings},
 };
+
+/// Of how many files the time is kept for one root.
+const MAX_FILES: usize = 256;
 
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
@@ -105,6 +111,8 @@ struct RootSum {
     waiters: FastMap<ThreadIndex, Nanos>,
     /// Stopped processes that have the other end of what was waited on.
     stopped_peers: BTreeSet<Tgid>,
+    /// How long the waits on each file were.
+    files: BTreeMap<FileId, Nanos>,
 }
 
 /// The blame of waits by path.
@@ -195,8 +203,14 @@ impl PathSums {
             longest: Nanos(0),
             waiters: FastMap::default(),
             stopped_peers: BTreeSet::new(),
+            files: BTreeMap::new(),
         });
         root.stopped_peers.extend(meanings.stopped_peers(wait.index));
+        if let Some(file) = meanings.file_of_wait(wait.index)
+            && (root.files.len() < MAX_FILES || root.files.contains_key(&file))
+        {
+            *root.files.entry(file).or_default() += wait.blocked;
+        }
         root.count += 1;
         root.longest = root.longest.max(wait.blocked);
         root.place
@@ -335,8 +349,8 @@ impl PathSums {
             for (&thread, &time) in &root.waiters {
                 node.add(thread, time);
             }
-            let RootSum { count, longest, stopped_peers, .. } = root;
-            let root = WaitRoot { node, count, longest, stopped_peers };
+            let RootSum { count, longest, stopped_peers, files, .. } = root;
+            let root = WaitRoot { node, count, longest, stopped_peers, files };
             trees.roots.insert((program, meaning), root);
         }
         for OpenPart { root: (program, meaning), thread, wait, time } in open {

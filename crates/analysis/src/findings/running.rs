@@ -163,6 +163,7 @@ fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>)
     let share = writer.share(ran.on_cpu);
     let text = describe_hop(&hop);
     Finding {
+        disk: None,
         kind: FindingKind::OnCpu,
         share,
         ns: ran.on_cpu,
@@ -206,6 +207,7 @@ fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'
         }
     }
     Finding {
+        disk: None,
         kind: FindingKind::Throttled,
         share,
         ns: ran.throttled,
@@ -290,6 +292,7 @@ fn cpu_queue_finding(
         ));
     }
     Finding {
+        disk: None,
         kind,
         share,
         ns: ran.queued,

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use offwake_recording::{
-    OpenFile, ThreadKind,
+    ThreadKind,
     units::{Nanos, Tgid, Tid},
 };
 
@@ -76,12 +76,8 @@ impl StoppedProcesses {
             Some(WaitedOn::File { file, .. }) if !self.0.is_empty() => file,
             _ => return BTreeSet::new(),
         };
-        match blame.recording().files.files.get(&file) {
-            Some(OpenFile::Socket(socket)) => (socket.peers.iter().map(|peer| peer.tgid))
-                .filter(|peer| self.0.contains_key(peer))
-                .collect(),
-            Some(OpenFile::Named(_)) | None => BTreeSet::new(),
-        }
+        let peers = blame.recording().files.socket(file).map_or(&[][..], |socket| &socket.peers);
+        peers.iter().map(|peer| peer.tgid).filter(|peer| self.0.contains_key(peer)).collect()
     }
 
     /// Names in a finding the one of these processes that its waits were for, if the finding names

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use offwake_recording::{OpenFile, SocketRole, units::Tgid};
+use offwake_recording::{FileId, SocketRole, units::Tgid};
 
 use crate::{
     blame::{
@@ -37,7 +37,7 @@ pub(crate) struct WaitMeanings<'a> {
     /// By [`MeaningId`].
     list: Vec<Option<SharedMeaning>>,
     /// By the index of a wait's pattern.
-    by_pattern: Vec<MeaningId>,
+    by_pattern: Vec<PatternMeaning>,
     /// By [`SleepId::index`].
     by_sleep: Vec<MeaningId>,
     /// Of all ways to sleep that mean the same the first, by [`SleepId::index`].
@@ -55,7 +55,8 @@ enum KernelWaits {
 }
 
 /// What decides on the meaning of a wait.
-type RootTraits = (Cause, StackPairId, Option<SocketRole>, FrameEvidence, Option<Stop>);
+type RootTraits =
+    (Cause, StackPairId, Option<SocketRole>, FrameEvidence, Option<Stop>, Option<u32>);
 
 impl<'a> WaitMeanings<'a> {
     pub(crate) fn new(blame: &'a Blame<'a>) -> Self {
@@ -109,8 +110,14 @@ impl<'a> WaitMeanings<'a> {
     /// Returns how the thread of a wait slept.
     pub(super) fn meaning_of_wait(&self, wait: WaitIndex) -> MeaningId {
         let row = self.blame.recording().waits.rows().get(wait.0 as usize);
-        let meaning = row.and_then(|row| self.by_pattern.get(row.pattern.index()).copied());
-        meaning.unwrap_or(MeaningId::NONE)
+        let pattern = row.and_then(|row| self.by_pattern.get(row.pattern.index()));
+        pattern.map_or(MeaningId::NONE, |pattern| pattern.meaning)
+    }
+
+    /// Returns the file that a wait was on.
+    pub(super) fn file_of_wait(&self, wait: WaitIndex) -> Option<FileId> {
+        let row = self.blame.recording().waits.rows().get(wait.0 as usize)?;
+        self.by_pattern.get(row.pattern.index())?.file
     }
 
     /// Returns what a way to sleep means.
@@ -164,15 +171,23 @@ impl Numbers {
     }
 }
 
+/// What the waits of one pattern mean.
+#[derive(Clone, Copy)]
+struct PatternMeaning {
+    meaning: MeaningId,
+    /// The file that they were on.
+    file: Option<FileId>,
+}
+
 /// Returns what the waits of each pattern mean.
 fn number_patterns(
     blame: &Blame<'_>,
     meanings: &mut Meanings<'_>,
     numbers: &mut Numbers,
-) -> Vec<MeaningId> {
+) -> Vec<PatternMeaning> {
     let recording = blame.recording();
     let waits = &recording.waits;
-    let mut by_pattern: Vec<Option<MeaningId>> = vec![None; waits.patterns().len()];
+    let mut by_pattern: Vec<Option<PatternMeaning>> = vec![None; waits.patterns().len()];
     let mut by_traits: HashMap<RootTraits, MeaningId, foldhash::fast::RandomState> =
         HashMap::default();
     for (row, n) in waits.rows().iter().zip(0..) {
@@ -181,22 +196,23 @@ fn number_patterns(
         let index = WaitIndex(n);
         let cause = blame.cause(index);
         let (stack, _) = blame.wait_and_waker_stacks(index);
-        let role = match cause::waited_on(&wait, cause) {
-            Some(WaitedOn::File { file, .. }) => match recording.files.files.get(&file) {
-                Some(OpenFile::Socket(socket)) => socket.role,
-                _ => None,
-            },
+        let file = match cause::waited_on(&wait, cause) {
+            Some(WaitedOn::File { file, .. }) => Some(file),
             _ => None,
         };
+        let role = file.and_then(|file| recording.files.role(file));
         let evidence = blame.frame_evidence(index);
         let stop = blame.stop_of_wait(index);
-        let meaning = by_traits.entry((cause, stack, role, evidence, stop)).or_insert_with(|| {
+        let filesystem = blame.filesystem_of_wait(index);
+        let traits = (cause, stack, role, evidence, stop, filesystem);
+        let meaning = *by_traits.entry(traits).or_insert_with(|| {
             let label = meanings.sleep_label(cause, stack);
             let kernel = meanings.kernel_wait(stack);
-            let meaning = SleepMeaning { cause, label, role, kernel, evidence, stop };
+            let meaning = SleepMeaning { cause, label, role, kernel, evidence, stop, filesystem };
             numbers.number(Some(meanings.share(meaning)))
         });
-        *known = Some(*meaning);
+        *known = Some(PatternMeaning { meaning, file });
     }
-    by_pattern.into_iter().map(|meaning| meaning.unwrap_or(MeaningId::NONE)).collect()
+    let unknown = PatternMeaning { meaning: MeaningId::NONE, file: None };
+    by_pattern.into_iter().map(|pattern| pattern.unwrap_or(unknown)).collect()
 }

@@ -45,7 +45,7 @@ impl FindingWriter<'_> {
         let function = meaning.label.as_ref().map(|label| label.function.to_string());
         let what = match (own_end, path.first()) {
             (true, Some((NodeKey { end: Some(end), .. }, node))) => {
-                self.words.end(*end, Some(meaning), node)
+                self.words.end(*end, Some(meaning), *program, node)
             }
             (_, first) => {
                 let next = first.map(|(key, next)| {
@@ -123,6 +123,7 @@ impl FindingWriter<'_> {
             cause,
             text,
             lines,
+            disk: None,
         }
     }
 
@@ -143,7 +144,7 @@ impl FindingWriter<'_> {
             (None, _) => None,
         };
         let what = match (key.end, &key.slept) {
-            (Some(end), slept) => self.words.end(end, slept.as_deref().or(own), node),
+            (Some(end), slept) => self.words.end(end, slept.as_deref().or(own), key.program, node),
             (None, Some(slept)) => self.words.sleep(slept, key.program, next),
             (None, None) => "waits".to_owned(),
         };
@@ -211,7 +212,7 @@ pub(super) fn function_of_hop(hop: &FindingHop) -> Option<String> {
 }
 
 /// Returns the path from a root on which most of the time was spent.
-fn main_path(root: &Node) -> Vec<(&NodeKey, &Node)> {
+pub(super) fn main_path(root: &Node) -> Vec<(&NodeKey, &Node)> {
     let mut path = Vec::new();
     let mut node = root;
     while let Some((key, child)) = node.children_by_time().into_iter().next() {

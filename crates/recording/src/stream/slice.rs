@@ -18,9 +18,9 @@ use super::{
     },
 };
 use crate::{
-    AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, FileId, Frame, FrameId,
-    FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module, ModuleId, OpenFile, Preemption,
-    ProcessInfo, ProfilerCost, Sample, Stack, ThreadEvent, ThreadExit, Throttle, Wait,
+    AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, FileId, Filesystem, Frame,
+    FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module, ModuleId, OpenFile,
+    Preemption, ProcessInfo, ProfilerCost, Sample, Stack, ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -80,6 +80,8 @@ pub struct Slice {
     pub quotas: Vec<CpuQuota>,
     /// Who held the locks in memory that somebody still waited for: at the end.
     pub lock_owners: Vec<LockOwner>,
+    /// Filesystems on block devices: at the end.
+    pub filesystems: Vec<Filesystem>,
 }
 
 /// What was wrong with a slice.
@@ -127,6 +129,7 @@ impl Slice {
             cell(&self.quotas),
             cell(&self.fuse_servers),
             cell(&self.lock_owners),
+            cell(&self.filesystems),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -178,6 +181,7 @@ impl Slice {
             quotas: cells.rows_if_any(),
             fuse_servers: cells.rows_if_any(),
             lock_owners: cells.rows_if_any(),
+            filesystems: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

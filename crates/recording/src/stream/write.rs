@@ -47,6 +47,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     let cgroups: Vec<_> = recording.cgroups.values().cloned().collect();
     let interrupts: Vec<_> = recording.interrupts.values().cloned().collect();
     let quotas: Vec<_> = recording.quotas.values().cloned().collect();
+    let filesystems: Vec<_> = recording.filesystems.values().cloned().collect();
 
     let mut slices = vec![Slice::default(); recording.clocks.len().max(1)];
     for (slice, clocks) in slices.iter_mut().zip(&recording.clocks) {
@@ -69,6 +70,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &interrupts, |slice| &mut slice.interrupts);
     spread(&mut slices, &recording.file_locks, |slice| &mut slice.file_locks);
     spread(&mut slices, &recording.fuse_servers, |slice| &mut slice.fuse_servers);
+    spread(&mut slices, &filesystems, |slice| &mut slice.filesystems);
     spread(&mut slices, &recording.lock_owners, |slice| &mut slice.lock_owners);
     spread(&mut slices, &quotas, |slice| &mut slice.quotas);
     slices

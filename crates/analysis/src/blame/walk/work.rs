@@ -40,6 +40,10 @@ const MAX_SLICE_INTERVALS: usize = 256;
 /// is from: the loop, awake on another CPU, may be the quicker of the two.
 const DONE_AFTER_ANSWER: Nanos = Nanos(1_000_000);
 
+/// A loop that was awake for at most one part in so many was asleep whenever anything came: what comes
+/// while it is awake wakes nobody, and is not seen.
+const MIN_ASLEEP_PER_AWAKE: u64 = 50;
+
 /// Where a walk goes on after a wait for work.
 pub(super) enum WorkStep {
     /// It was no such wait: the wait itself has to be walked.
@@ -147,13 +151,65 @@ impl Walker<'_> {
             self.walk_hop(hop, rest.since(ask.at), at);
             return self.move_to_asker(ask, rest, leg);
         }
-        let kind = if leg.unexplained == NOT_EXPLAINED && self.blame.is_timer_due(wait, leg.to) {
+        let is_unexplained = leg.unexplained == NOT_EXPLAINED;
+        let kind = if is_unexplained && self.blame.is_timer_due(wait, leg.to) {
             BlameKind::External(External::Timer)
+        } else if is_unexplained && self.is_due_to_other_client(wait, pattern, rest, leg) {
+            let at = self.position_inside(pattern, IdleHint::Busy, leg.at);
+            self.walk_waker(wait, rest, at);
+            return WorkStep::Done;
         } else {
             leg.unexplained
         };
         self.push(kind, rest.length(), at);
         WorkStep::Done
+    }
+
+    /// Returns whether the loop could go on with the waiter's request because another client sent
+    /// something: a job for who waits for one, the end of a transaction to who waits for its
+    /// connection. The loop went to sleep with the waiter's request taken, and slept nearly all the
+    /// time. Anything else that it waited for would have woken it by itself.
+    ///
+    /// ```text
+    /// A     --ask--+================= waits ===================+--
+    /// loop  ..poll..[ A ]................poll..............[ B: answers A ]..
+    /// B     -------------- does something else -----------+ sends
+    /// ```
+    fn is_due_to_other_client(
+        &self,
+        wait: WaitIndex,
+        pattern: &PatternAnalysis,
+        rest: TimeRange,
+        leg: &Leg,
+    ) -> bool {
+        if pattern.work_wait != WorkWait::Request {
+            return false;
+        }
+        let Some((other, _)) = self.blame.recorded_waker_thread(wait) else { return false };
+        // With the waiter's request unread, its poll would have returned at once.
+        let is_request_taken = (self.blame.timeline.blocked_interval(wait))
+            .is_some_and(|slept| slept.from >= self.find_awake_since(rest.from));
+        !self.threads.contains(&other)
+            && is_request_taken
+            && self.is_mostly_asleep(leg.thread, rest)
+    }
+
+    /// Returns whether a thread was awake for so little of a stretch that hardly anything can have come
+    /// just then.
+    fn is_mostly_asleep(&self, thread: ThreadIndex, stretch: TimeRange) -> bool {
+        let Some(track) = self.blame.timeline.thread(thread).map(|life| &life.track) else {
+            return false;
+        };
+        let end = track.count_begun_before(stretch.to, track.len());
+        let mut asleep = Nanos(0);
+        for place in (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev() {
+            let Some(interval) = track.get(place).filter(|it| it.to > stretch.from) else { break };
+            if matches!(interval.state, State::Blocked(_)) {
+                asleep += interval.to.min(stretch.to).since(interval.from.max(stretch.from));
+            }
+        }
+        let awake = Nanos(stretch.length().0.saturating_sub(asleep.0));
+        awake.0.saturating_mul(MIN_ASLEEP_PER_AWAKE) <= stretch.length().0
     }
 
     /// Walks a wait that a timeout or a device ended, and that the answer came out of.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use offwake_recording::{
-    AwaitedFileLock, LockKind, OpenFile, PeerProcess, Syscall, Wait,
+    AwaitedFileLock, LockKind, PeerProcess, Syscall, Wait,
     units::{Tgid, Tid},
 };
 
@@ -119,10 +119,7 @@ impl OpenWaitGraph<'_> {
             "connect" => Awaited::Accept,
             _ => Awaited::Answer,
         };
-        let Some(OpenFile::Socket(socket)) = self.recording.files.files.get(&wait.file?) else {
-            return None;
-        };
-        let [peer] = socket.peers.as_slice() else { return None };
+        let [peer] = self.recording.files.socket(wait.file?)?.peers.as_slice() else { return None };
         Some(Link { awaited, owner: self.process_owner(peer) })
     }
 

@@ -16,7 +16,7 @@ mod lock_calls;
 use std::collections::{BTreeSet, HashMap};
 
 use offwake_recording::{
-    LockOwner, OpenFile, PeerProcess, Recording, SocketRole, ThreadKind, ThreadRef,
+    LockOwner, PeerProcess, Recording, SocketRole, ThreadKind, ThreadRef,
     units::{Nanos, Tgid, Tid},
 };
 
@@ -165,8 +165,7 @@ impl<'a> OpenWaitGraph<'a> {
     /// Returns whether a wait is at the end of a connection that connected to the other.
     pub(super) fn asks(&self, wait: WaitIndex) -> bool {
         let file = self.recording.waits.get(wait.0 as usize).and_then(|wait| wait.file);
-        let open = file.and_then(|file| self.recording.files.files.get(&file));
-        matches!(open, Some(OpenFile::Socket(socket)) if socket.role == Some(SocketRole::Asking))
+        file.and_then(|file| self.recording.files.role(file)) == Some(SocketRole::Asking)
     }
 
     /// Returns whether a thread was stopped at the end, by a signal or a tracer.

@@ -2,6 +2,7 @@
 
 mod file_locks;
 mod files;
+mod filesystems;
 mod fuse_servers;
 mod interrupts;
 mod lock_owners;

@@ -1,0 +1,159 @@
+//! Which disk a wait is for, and who else waits for that one.
+
+use offwake_analysis::{
+    filter::Filter,
+    findings::{Finding, FindingDisk},
+};
+use offwake_recording::{
+    FileId, FileKind, Filesystem, OpenFile, Recording, StackRef, ThreadKind, WakeContext,
+};
+
+use crate::{
+    draw::{edit, live, recording},
+    fixtures::{kernel, syscall, user},
+    golden::report as build_report,
+};
+
+const FSYNC: u32 = 74;
+
+fn file(device: u32) -> FileId {
+    FileId { device, inode: 5, kind: FileKind::Regular }
+}
+
+/// Thread 7 waits 3 s in fsync for a disk, and so do 60, 61 and 62, programs of their own. `devices`
+/// says which device's file each of them has; none for a file that is not known.
+fn writers(devices: [Option<u32>; 4]) -> Recording {
+    let mut r = recording(3_000);
+    let all = [7, 60, 61, 62];
+    for thread in all {
+        live(&mut r, thread, &format!("#{}r#", ".".repeat(2_997)), 0);
+    }
+    let stacks: Vec<StackRef> = (all.iter())
+        .map(|&thread| user(&mut r, thread, &["libc.so.6 fsync", "app commit", "app main"]))
+        .collect();
+    let waits = kernel(&mut r, &["io_schedule", "folio_wait_bit_common", "ext4_sync_file"]);
+    edit(&mut r, |rows| {
+        for row in rows {
+            let place = all.iter().position(|&thread| thread == row.tid.0).unwrap();
+            row.syscall = syscall(FSYNC, [3, 0, 0, 0, 0, 0]);
+            row.file = devices[place].map(file);
+            (row.user_stack, row.kernel_stack) = (stacks[place], waits);
+            row.wake.as_mut().unwrap().context = WakeContext::Softirq(4);
+        }
+    });
+    r.files.files.insert(file(1), OpenFile::Named("/srv/ledger".to_owned()));
+    r
+}
+
+fn filesystem(device: u32, mount_point: &str, block_device: &str, disks: &str) -> Filesystem {
+    Filesystem {
+        device,
+        kind: "ext4".to_owned(),
+        mount_point: mount_point.to_owned(),
+        block_device: block_device.to_owned(),
+        disks: disks.to_owned(),
+    }
+}
+
+fn first_finding(mut r: Recording, filesystems: &[Filesystem]) -> Finding {
+    r.filesystems = filesystems.iter().map(|known| (known.device, known.clone())).collect();
+    r.sort();
+    build_report(&r, &Filter::default()).findings.list.remove(0)
+}
+
+fn others(finding: &Finding) -> Vec<(&str, Option<&str>)> {
+    let disk = finding.disk.as_ref().unwrap();
+    disk.others.iter().map(|user| (user.program.as_str(), user.device.as_deref())).collect()
+}
+
+#[test]
+fn a_wait_for_a_disk_names_it_its_filesystem_and_the_file() {
+    let found = first_finding(writers([Some(1); 4]), &[filesystem(1, "/srv", "sda1", "sda")]);
+    assert!(found.text.contains("waits for the disk sda1 (ext4, /srv)"), "{found:#?}");
+    let FindingDisk { device, filesystem, mount_point, disks, file, .. } =
+        found.disk.clone().unwrap();
+    assert_eq!((device.as_str(), filesystem.as_str()), ("sda1", "ext4"));
+    assert_eq!((mount_point.as_str(), disks), ("/srv", vec!["sda".to_owned()]));
+    assert_eq!(file.as_deref(), Some("/srv/ledger"));
+    assert_eq!(
+        found.lines.last().unwrap().text,
+        "others waited for this disk too: thread60 60 (3.00 s), thread61 61 (3.00 s); file \
+         /srv/ledger"
+    );
+}
+
+#[test]
+fn who_waits_for_another_disk_is_no_neighbour() {
+    let filesystems = [
+        filesystem(1, "/srv", "sda1", "sda"),
+        filesystem(2, "/home", "sda2", "sda"),
+        filesystem(3, "/data", "sdb1", "sdb"),
+        // Nobody knows what it lies on.
+        filesystem(4, "/image", "loop0", ""),
+    ];
+    let found = first_finding(writers([Some(1), Some(3), Some(2), Some(4)]), &filesystems);
+    assert_eq!(others(&found), [("thread61", Some("sda2"))], "{found:#?}");
+    assert!(found.lines.last().unwrap().text.contains("thread61 61 on sda2"), "{found:#?}");
+    // A device is one with itself, whatever it lies on.
+    let found = first_finding(writers([Some(4), Some(3), Some(2), Some(4)]), &filesystems);
+    assert_eq!(others(&found), [("thread62", None)], "{found:#?}");
+    // The file of the neighbour is not known: it may be on any disk.
+    let found = first_finding(writers([Some(1), None, Some(3), None]), &filesystems);
+    assert_eq!(others(&found), [], "{found:#?}");
+}
+
+#[test]
+fn a_disk_that_is_not_known_is_not_guessed() {
+    for devices in [[None, Some(1), Some(1), Some(1)], [Some(9), Some(1), Some(1), Some(1)]] {
+        let found = first_finding(writers(devices), &[filesystem(1, "/srv", "sda1", "sda")]);
+        assert_eq!(found.disk, None, "{found:#?}");
+        assert!(found.text.contains("waits for the disk in"), "{found:#?}");
+        let last = &found.lines.last().unwrap().text;
+        assert!(last.starts_with("which disk is not known; others waited for disks too"), "{last}");
+    }
+}
+
+/// Thread 7 waits for a thread of the kernel of this name, which waits for a disk.
+fn waits_for_kernel_thread(name: &str, filesystems: &[Filesystem]) -> Option<String> {
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("#{}r#", ".".repeat(97)), 60);
+    live(&mut r, 60, &format!("#{}r##", ".".repeat(96)), 0);
+    let stack = user(&mut r, 7, &["libc.so.6 rename", "app publish", "app main"]);
+    let waits = kernel(&mut r, &["schedule", "jbd2_log_wait_commit", "ext4_sync_file"]);
+    let writes = kernel(&mut r, &["io_schedule", "bit_wait_io", "kthread"]);
+    edit(&mut r, |rows| {
+        for row in rows {
+            if row.tid.0 == 7 {
+                row.syscall = syscall(82, [0; 6]);
+                (row.user_stack, row.kernel_stack) = (stack, waits);
+                row.wake.as_mut().unwrap().current_kind = ThreadKind::Kernel;
+            } else {
+                (row.kind, row.kernel_stack) = (ThreadKind::Kernel, writes);
+                row.wake.as_mut().unwrap().context = WakeContext::Softirq(4);
+            }
+        }
+    });
+    for event in r.thread_events.iter_mut().filter(|event| event.tid.0 == 60) {
+        (event.kind, event.comm) = (ThreadKind::Kernel, name.to_owned());
+    }
+    first_finding(r, filesystems).disk.map(|disk| disk.device)
+}
+
+#[test]
+fn a_journal_says_which_disk_it_is_on() {
+    let filesystems = [
+        filesystem(1, "/", "dm-0", "sda"),
+        filesystem(2, "/a", "nvme0n1p1", "nvme0n1"),
+        filesystem(3, "/b", "nvme0n1p120", "nvme0n1"),
+        filesystem(4, "/c", "nvme0n1p121", "nvme0n1"),
+    ];
+    let disk = |name| waits_for_kernel_thread(name, &filesystems);
+    assert_eq!(disk("jbd2/dm-0-8").as_deref(), Some("dm-0"));
+    assert_eq!(disk("xfsaild/dm-0").as_deref(), Some("dm-0"));
+    assert_eq!(disk("jbd2/nvme0n1p1-").as_deref(), Some("nvme0n1p1"));
+    // The kernel has cut the name: it may be of either.
+    assert_eq!(disk("jbd2/nvme0n1p12"), None);
+    for other in ["jbd2/dm-1-8", "jbd2/", "kworker/0:1", "jbd2/dm-0-8x"] {
+        assert_eq!(disk(other), None, "{other}");
+    }
+}
