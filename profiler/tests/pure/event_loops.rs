@@ -132,13 +132,19 @@ impl Scene {
         self
     }
 
-    /// What A's time is blamed on, in ticks.
-    pub fn blame(mut self) -> BTreeMap<String, u64> {
+    /// What the time of A's first wait is blamed on, in ticks.
+    pub fn blame(self) -> BTreeMap<String, u64> {
+        self.blame_of_wait(0)
+    }
+
+    /// What the time of another wait of A's is blamed on.
+    pub fn blame_of_wait(mut self, n: usize) -> BTreeMap<String, u64> {
         self.recording.sort();
         let timeline = Timeline::build(&self.recording);
         let blame = Blame::new(&self.recording, &timeline, ChainLimits::default());
-        let index =
-            self.recording.waits.iter().position(|wait| wait.tid == Tid(A)).expect("a wait");
+        let waits = self.recording.waits.iter().enumerate();
+        let mut of_a = waits.filter(|(_, wait)| wait.tid == Tid(A));
+        let (index, _) = of_a.nth(n).expect("a wait");
         let mut ticks = BTreeMap::new();
         for part in blame.walker().parts(WaitIndex(index as u32)) {
             let tid = |index| timeline.thread(index).expect("a thread").tid;

@@ -197,3 +197,18 @@ fn a_worker_that_gets_its_next_job_with_each_result_is_waited_for() {
         assert_eq!(blame, ticks(&[("work 20", 5), ("work 30", 13)]), "{mailboxes:?}");
     }
 }
+
+/// A asks anew while the loop is still awake for its last answer: U gets the ask in a slice that U's own
+/// answer began, but after A had its answer.
+#[test]
+fn a_server_that_is_asked_just_after_its_answer_is_no_client() {
+    for mailboxes in SEPARATE {
+        let scene = Scene::new(24)
+            .thread(A, FUTEX, "##......#......#......##", &[LOOP, LOOP, LOOP])
+            .thread(LOOP, FUTEX, "..##...###..#.###..#.###", &[A, U, B, U, B, U])
+            .thread(U, FUTEX, "...#####.######.########", &[LOOP, LOOP, LOOP])
+            .thread(B, FUTEX, "############.######.####", &[LOOP, LOOP]);
+        let blame = mailboxes.put_into(scene).blame_of_wait(2);
+        assert_eq!(blame, ticks(&[("work 20", 1), ("work 30", 5)]), "{mailboxes:?}");
+    }
+}

@@ -113,9 +113,9 @@ const MIN_SEEN: u32 = 2;
 /// What the threads behind a mailbox did for one thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct Answers {
-    /// How often they woke it in slices that it had begun.
+    /// How often they woke it first of all in slices that it had begun.
     in_own_slice: u32,
-    /// How often they did in slices that others had begun.
+    /// How often they did later, or in slices that others had begun.
     in_other_slice: u32,
     /// The number of slices that it began.
     begun: u32,
@@ -258,20 +258,23 @@ fn count_answers(
     for slices in slices.values_mut() {
         slices.sort_unstable_by_key(|slice| slice.begun);
     }
+    let mut wakes: Vec<(Timestamp, Tid, Tid)> = rows()
+        .filter_map(|row| {
+            let analysis = patterns.get(row.pattern.index()).filter(|it| !it.is_on_lock())?;
+            let waker = analysis.waker().filter(|waker| slices.contains_key(&waker.tid))?;
+            Some((row.woken_at()?, waker.tid, waits.waiter(row).tid))
+        })
+        .collect();
+    wakes.sort_unstable();
     let mut answers: HashMap<(u32, Tid), Answers> = HashMap::new();
-    for row in rows() {
-        let Some(analysis) = patterns.get(row.pattern.index()) else { continue };
-        let (Some(at), Some(waker)) = (row.woken_at(), analysis.waker()) else { continue };
-        let Some(slices) = slices.get_mut(&waker.tid) else { continue };
-        if analysis.is_on_lock() {
-            continue;
-        }
+    for (at, waker, woken) in wakes {
+        let Some(slices) = slices.get_mut(&waker) else { continue };
         let begun = slices.partition_point(|slice| slice.begun <= at);
         let Some(slice) = begun.checked_sub(1).and_then(|n| slices.get_mut(n)) else { continue };
-        slice.is_silent = false;
-        let woken = waits.waiter(row).tid;
+        let is_first = std::mem::replace(&mut slice.is_silent, false);
         let counted = answers.entry((slice.mailbox, woken)).or_default();
-        match slice.giver == woken {
+        // What comes after an answer to somebody else may be asked for a request that came meanwhile.
+        match is_first && slice.giver == woken {
             true => counted.in_own_slice += 1,
             false => counted.in_other_slice += 1,
         }

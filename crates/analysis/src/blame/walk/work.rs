@@ -210,9 +210,11 @@ impl Walker<'_> {
         let is_direction_known =
             pattern.work_wait != WorkWait::Unclear && pattern.mailbox.is_none();
         let is_own_process = pattern.work_wait == WorkWait::OwnProcess;
+        // The clients of a mailbox are known.
+        let is_no_client = pattern.mailbox.is_some();
         let is_for_waiter = |walker: &Self, ask: &Ask| {
             walker.is_for_waiter(ask, rest, leg)
-                && (is_direction_known || walker.is_proven_ask(ask))
+                && (is_direction_known || is_no_client || walker.is_proven_ask(ask))
         };
         let found = self.blame.find_ask(wait, |ask| is_for_waiter(self, ask));
         // After a timer, and where nothing tells which end asks, only what was asked for the waiter
@@ -517,15 +519,17 @@ impl Walker<'_> {
                 let interval = track.get(place)?;
                 let State::Blocked(wait) = interval.state else { return None };
                 let (_, pattern) = self.blame.pattern(wait)?;
-                begins_slice(pattern).then_some((wait, pattern.work_wait))
+                begins_slice(pattern).then_some((wait, pattern))
             });
-            let (wait, work_wait) = begun_by?;
+            let (wait, pattern) = begun_by?;
             let WakeSource::Task(_) = self.blame.wake_source(wait) else { return None };
             let (giver, woken) = self.blame.recorded_waker_thread(wait)?;
             (thread, at) = (giver, woken);
             let is_of_waiter =
                 self.threads.split_last().is_some_and(|(_, waiters)| waiters.contains(&giver));
-            if is_of_waiter || !matches!(work_wait, WorkWait::HandedOver | WorkWait::OwnProcess) {
+            let is_passed_on =
+                matches!(pattern.work_wait, WorkWait::HandedOver | WorkWait::OwnProcess);
+            if is_of_waiter || pattern.mailbox.is_some() || !is_passed_on {
                 return Some(SliceStart { giver, at });
             }
         }
