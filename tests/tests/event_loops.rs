@@ -20,7 +20,17 @@ const RIGHT: f64 = 0.9;
 const RIGHT_IN_A_CROWD: f64 = 0.85;
 
 fn check(case: &Case, name: &str, role: &str, is_right: impl Fn(&Blame) -> bool) -> Result<()> {
-    let accuracy = BlameAccuracy::for_role(case, role, "socket", is_right);
+    check_waits_on("socket", case, name, role, is_right)
+}
+
+fn check_waits_on(
+    cause: &str,
+    case: &Case,
+    name: &str,
+    role: &str,
+    is_right: impl Fn(&Blame) -> bool,
+) -> Result<()> {
+    let accuracy = BlameAccuracy::for_role(case, role, cause, is_right);
     println!("| {:<30} | {accuracy}", format!("{name}, {role}"));
     let right = match name {
         "shared-loop-big-crowd" | "shared-loop-workers" => RIGHT_IN_A_CROWD,
@@ -106,5 +116,38 @@ fn a_client_waits_for_what_the_loop_computes_for_others() -> Result<()> {
     check(&case, name, "a", |blame| blame.blamed_tid() == Some(in_loop))?;
     let (waited, work) = (blamed_ns(&case, |_| true), blamed_ns(&case, |part| part.kind == "work"));
     ensure!(at_least(work, 0.6, waited), "{work} of {waited} ns are the loop's work");
+    Ok(())
+}
+
+/// A loop that takes what its clients ask for out of a mailbox is one without `epoll`.
+#[test]
+fn a_client_waits_for_the_server_that_a_loop_with_a_mailbox_asks() -> Result<()> {
+    for (name, cause) in [("mailbox-channel-server", "futex"), ("mailbox-pipe-server", "pipe")] {
+        let case = Case::profile(name)?;
+        let [in_loop, server] = ["loop", "server"].map(|role| case.tid(role));
+        let is_servers = |blame: &Blame| blame.path() == [in_loop, server];
+        check_waits_on(cause, &case, name, "a", |blame| {
+            is_servers(blame) || blame.blamed_tid() == Some(in_loop)
+        })?;
+        let parts = || {
+            let waits = case.report.waits_of(case.tid("a"), Some(cause));
+            waits.flat_map(|waits| &waits.blame)
+        };
+        // The server sleeps for 15 of the 18 ms that it takes.
+        let waited = parts().map(|part| part.ns).sum();
+        let is_sleep = |part: &&Blame| is_servers(part) && part.kind == "timer";
+        let slept = parts().filter(is_sleep).map(|part| part.ns).sum();
+        ensure!(at_least(slept, 0.5, waited), "{name}: {slept} of {waited} ns are its sleep");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_client_waits_for_what_a_loop_with_a_mailbox_computes() -> Result<()> {
+    for (name, cause) in [("mailbox-channel-loop", "futex"), ("mailbox-pipe-loop", "pipe")] {
+        let case = Case::profile(name)?;
+        let in_loop = case.tid("loop");
+        check_waits_on(cause, &case, name, "a", |blame| blame.blamed_tid() == Some(in_loop))?;
+    }
     Ok(())
 }

@@ -21,13 +21,13 @@ use crate::{
     },
 };
 
-const A: u32 = 7;
-const LOOP: u32 = 20;
-const U: u32 = 30;
-const B: u32 = 40;
+pub const A: u32 = 7;
+pub const LOOP: u32 = 20;
+pub const U: u32 = 30;
+pub const B: u32 = 40;
 /// The server that the loop asks for B.
 const V: u32 = 50;
-const TIMER: u32 = 0;
+pub const TIMER: u32 = 0;
 const SENDTO: u32 = 44;
 
 const A_TO_LOOP: u64 = 71;
@@ -40,14 +40,14 @@ const LOOP_TO_V: u64 = 77;
 const V_TO_LOOP: u64 = 78;
 
 /// A scene under construction: threads' lives, and who woke whom through which socket.
-struct Scene {
-    recording: Recording,
+pub struct Scene {
+    pub recording: Recording,
     /// The end of a connection that a thread wakes another through.
     through: BTreeMap<(u32, u32), FileId>,
 }
 
 impl Scene {
-    fn new(length: usize) -> Self {
+    pub fn new(length: usize) -> Self {
         let mut recording = recording(length);
         let mut end = |inode, local, remote, role| {
             let id = tcp(&mut recording, inode, local, remote);
@@ -83,7 +83,7 @@ impl Scene {
     }
 
     /// A thread that waits in a syscall; each wait is ended by the next of `wakers`.
-    fn thread(mut self, tid: u32, call: u32, life: &str, wakers: &[u32]) -> Self {
+    pub fn thread(mut self, tid: u32, call: u32, life: &str, wakers: &[u32]) -> Self {
         live(&mut self.recording, tid, life, 9);
         let through = &self.through;
         edit(&mut self.recording, |waits| {
@@ -111,7 +111,7 @@ impl Scene {
     }
 
     /// Makes threads the threads of the loop's process.
-    fn in_loop_process(mut self, tids: &[u32]) -> Self {
+    pub fn in_loop_process(mut self, tids: &[u32]) -> Self {
         edit(&mut self.recording, |waits| {
             for wait in waits.iter_mut() {
                 if tids.contains(&wait.tid.0) {
@@ -132,13 +132,19 @@ impl Scene {
         self
     }
 
-    /// What A's time is blamed on, in ticks.
-    fn blame(mut self) -> BTreeMap<String, u64> {
+    /// What the time of A's first wait is blamed on, in ticks.
+    pub fn blame(self) -> BTreeMap<String, u64> {
+        self.blame_of_wait(0)
+    }
+
+    /// What the time of another wait of A's is blamed on.
+    pub fn blame_of_wait(mut self, n: usize) -> BTreeMap<String, u64> {
         self.recording.sort();
         let timeline = Timeline::build(&self.recording);
         let blame = Blame::new(&self.recording, &timeline, ChainLimits::default());
-        let index =
-            self.recording.waits.iter().position(|wait| wait.tid == Tid(A)).expect("a wait");
+        let waits = self.recording.waits.iter().enumerate();
+        let mut of_a = waits.filter(|(_, wait)| wait.tid == Tid(A));
+        let (index, _) = of_a.nth(n).expect("a wait");
         let mut ticks = BTreeMap::new();
         for part in blame.walker().parts(WaitIndex(index as u32)) {
             let tid = |index| timeline.thread(index).expect("a thread").tid;
@@ -159,7 +165,7 @@ fn process(tid: u32) -> u32 {
     if (LOOP..U).contains(&tid) { LOOP } else { tid }
 }
 
-fn ticks(expected: &[(&str, u64)]) -> BTreeMap<String, u64> {
+pub fn ticks(expected: &[(&str, u64)]) -> BTreeMap<String, u64> {
     expected.iter().map(|&(word, n)| (word.to_owned(), n)).collect()
 }
 

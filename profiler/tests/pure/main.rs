@@ -40,6 +40,8 @@ mod interpreter_lock;
 #[cfg(target_arch = "x86_64")]
 mod lock_names;
 #[cfg(target_arch = "x86_64")]
+mod mailboxes;
+#[cfg(target_arch = "x86_64")]
 mod open_waits;
 mod outputs;
 #[cfg(target_arch = "x86_64")]

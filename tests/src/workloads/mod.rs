@@ -29,6 +29,7 @@ mod held_locks;
 mod hunger;
 mod inode_locks;
 mod lines;
+mod mailboxes;
 pub mod mapped_file;
 mod moves;
 mod mutex;
@@ -163,6 +164,10 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("shared-loop-pipelined", shared_loop::pipelined),
     ("shared-loop-timer", shared_loop::with_a_timer),
     ("shared-loop-busy", shared_loop::busy_with_others),
+    ("mailbox-channel-server", mailboxes::server_behind_channels),
+    ("mailbox-channel-loop", mailboxes::loop_behind_channels),
+    ("mailbox-pipe-server", mailboxes::server_behind_pipes),
+    ("mailbox-pipe-loop", mailboxes::loop_behind_pipes),
     ("spinner", quotas::spinner),
     ("spinner-beside-a-hog", quotas::spinner_beside_a_hog),
     ("server-beside-a-hog", quotas::server_beside_a_hog),

@@ -22,6 +22,7 @@ mod kinds;
 mod ledger;
 mod local_servers;
 mod locks;
+mod mailboxes;
 mod parts;
 mod pattern_analysis;
 mod process_wakes;
@@ -66,6 +67,7 @@ use cpus::CpuOccupancy;
 use gaps::Gaps;
 use interpreter_lock::InterpreterLockHolders;
 use locks::Locks;
+use mailboxes::Mailboxes;
 use pattern_analysis::PatternAnalysis;
 use process_wakes::ProcessWakes;
 use timed_retries::TimedRetries;
@@ -89,6 +91,7 @@ pub struct Blame<'a> {
     locks: Locks,
     timed_retries: TimedRetries,
     interpreter_locks: InterpreterLockHolders,
+    mailboxes: Mailboxes,
     process_wakes: ProcessWakes,
     gaps: Gaps,
     cpus: CpuOccupancy,
@@ -107,11 +110,12 @@ impl<'a> Blame<'a> {
             locks.mark_waits_busy(&mut patterns);
             let timed_retries = TimedRetries::new(recording, timeline, &patterns);
             let interpreter_locks = InterpreterLockHolders::new(recording, timeline, &patterns);
+            let mailboxes = Mailboxes::new(recording, &mut patterns);
             let process_wakes = ProcessWakes::new(recording, &patterns);
             let of_locks = (locks, timed_retries, interpreter_locks);
-            (stacks, sleeps, patterns, gaps, of_locks, process_wakes)
+            (stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes))
         };
-        let ((stacks, sleeps, patterns, gaps, of_locks, process_wakes), cpus) =
+        let ((stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes)), cpus) =
             rayon::join(of_records, || CpuOccupancy::new(timeline));
         let (locks, timed_retries, interpreter_locks) = of_locks;
         Self {
@@ -124,6 +128,7 @@ impl<'a> Blame<'a> {
             locks,
             timed_retries,
             interpreter_locks,
+            mailboxes,
             process_wakes,
             gaps,
             cpus,

@@ -1,15 +1,17 @@
 //! What all waits of one pattern have in common: cause, wake source, whether they are idle.
 //! Computed once for each pattern, since a recording has far fewer patterns than waits.
 
-use offwake_recording::{Pattern, Recording, Wait};
+use offwake_recording::{Pattern, Recording, ThreadRef, Wait};
 
 use super::{
     ConnectionSide, ConnectionSides, IdleHint, SleepId, Sleeps, StackPairId, StackPairs,
+    WakeSource,
     cause::{Cause, Classifier},
     frame_evidence::{FrameEvidence, FrameReader, LockName},
     idle,
     local_servers::LocalServers,
     locks::FutexWait,
+    mailboxes::{MailboxId, MailboxKey},
     wake_source::{self, PatternWakeSource},
     work_waits::{Expects, WorkWait},
 };
@@ -30,6 +32,27 @@ pub(super) struct PatternAnalysis {
     pub(super) side: ConnectionSide,
     pub(super) expects: Expects,
     pub(super) work_wait: WorkWait,
+    /// What the waits are on, if it may be a mailbox of several clients.
+    pub(super) mailbox_key: Option<MailboxKey>,
+    /// The mailbox that the waits are on, if it is known for one.
+    pub(super) mailbox: Option<MailboxId>,
+}
+
+impl PatternAnalysis {
+    /// Returns the task that ends the waits, if one does.
+    pub(super) fn waker(&self) -> Option<ThreadRef> {
+        match self.source? {
+            PatternWakeSource::Known(WakeSource::Task(task)) => Some(task),
+            PatternWakeSource::Known(_)
+            | PatternWakeSource::Softirqd(_)
+            | PatternWakeSource::OverTimer => None,
+        }
+    }
+
+    /// Returns whether the waits are for a lock, as far as one of them tells.
+    pub(super) fn is_on_lock(&self) -> bool {
+        self.evidence.is_lock() || self.lock.is_some_and(FutexWait::looks_like_lock)
+    }
 }
 
 /// Analyses every pattern of a recording; the result has the order of the table of patterns.
@@ -95,6 +118,8 @@ fn analyse(
             side: ConnectionSide::Unknown,
             expects: Expects::Progress,
             work_wait: WorkWait::No,
+            mailbox_key: None,
+            mailbox: None,
         };
     };
     let cause = classifier.cause(wait);
@@ -118,6 +143,8 @@ fn analyse(
         side,
         expects: Expects::from_wait(wait, cause, evidence, lock),
         work_wait: WorkWait::from_wait(recording, wait, cause, source, side, evidence),
+        mailbox_key: MailboxKey::from_wait(wait, cause, lock, evidence),
+        mailbox: None,
         lock,
         own_stack,
         waker_stack,

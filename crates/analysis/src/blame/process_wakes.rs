@@ -11,15 +11,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use offwake_recording::{
-    FileId, Recording, SocketEnd, ThreadRef, Wake,
+    FileId, Recording, SocketEnd, Wake,
     units::{Tgid, Timestamp},
 };
 
 use crate::timeline::{ThreadIndex, WaitIndex};
 
 use super::{
-    Blame, ConnectionSide, FrameEvidence, WakeSource, cause::Cause,
-    pattern_analysis::PatternAnalysis, wake_source::PatternWakeSource,
+    Blame, ConnectionSide, FrameEvidence, cause::Cause, pattern_analysis::PatternAnalysis,
 };
 
 /// How many wakes are gone through in search of one: an ask is among the newest of them, unless
@@ -78,7 +77,7 @@ impl ProcessWakes {
         }
         let processes: Vec<Option<(Tgid, Tgid)>> = with_analysis()
             .map(|(pattern, analysis)| {
-                let waker = task(analysis)?.tgid;
+                let waker = analysis.waker()?.tgid;
                 let woken = waits.waiters()[pattern.waiter].tgid;
                 let is_kept = match waker == woken {
                     true => with_loops.contains(&woken) && is_handed_job(analysis),
@@ -123,29 +122,26 @@ impl ProcessWakes {
         all.get(place.saturating_sub(MAX_COMPARED)..end).unwrap_or_default()
     }
 
-    /// Returns the other processes that a process woke threads of.
+    /// Returns the processes that a process woke threads of; itself, if its threads hand each other jobs.
     fn woken_processes(&self, waker: Tgid) -> impl Iterator<Item = Tgid> + '_ {
-        let woken_by = self.wakes.get(&waker);
-        woken_by.into_iter().flat_map(BTreeMap::keys).copied().filter(move |woken| *woken != waker)
-    }
-}
-
-fn task(analysis: &PatternAnalysis) -> Option<ThreadRef> {
-    match analysis.source? {
-        PatternWakeSource::Known(WakeSource::Task(task)) => Some(task),
-        PatternWakeSource::Known(_)
-        | PatternWakeSource::Softirqd(_)
-        | PatternWakeSource::OverTimer => None,
+        self.wakes.get(&waker).into_iter().flat_map(BTreeMap::keys).copied()
     }
 }
 
 /// Returns whether a thread may have been handed a job. Threads of a runtime's pool wake each other
 /// all the time: of those it is known without an ask who handed over what.
 fn is_handed_job(analysis: &PatternAnalysis) -> bool {
-    let is_lock = analysis.lock.is_some_and(super::locks::FutexWait::looks_like_lock);
     analysis.evidence == FrameEvidence::None
-        && matches!(analysis.cause, Cause::Futex | Cause::Eventfd | Cause::Pipe)
-        && !is_lock
+        && matches!(
+            analysis.cause,
+            Cause::Futex
+                | Cause::Eventfd
+                | Cause::Pipe
+                | Cause::Mqueue
+                | Cause::SysvMsg
+                | Cause::Socket
+        )
+        && !analysis.is_on_lock()
 }
 
 impl Blame<'_> {
@@ -211,6 +207,21 @@ impl Blame<'_> {
             }
         }
         open
+    }
+
+    /// Returns the wakes of a thread by a process in `from..to`, as asks.
+    pub(super) fn wakes_of_thread(
+        &self,
+        process: Tgid,
+        callee: ThreadIndex,
+        (from, to): (Timestamp, Timestamp),
+    ) -> impl Iterator<Item = Ask> + '_ {
+        let other = self.timeline.thread(callee).map(|thread| thread.tgid);
+        let wakes =
+            other.map(|other| self.process_wakes.newest_first((process, other), (from, to)));
+        (wakes.into_iter().flatten())
+            .filter_map(|wake| self.ask_of_wake(wake))
+            .filter(move |ask| ask.callee == callee)
     }
 
     /// Returns whether a process was seen to get an answer to an ask before `until`.

@@ -179,7 +179,7 @@ impl Expects {
         };
         let is_answer = match cause {
             Cause::Futex => futex.is_some_and(|futex| !futex.looks_like_lock()),
-            Cause::Socket | Cause::Pipe | Cause::Eventfd => true,
+            Cause::Socket | Cause::Pipe | Cause::Eventfd | Cause::Mqueue | Cause::SysvMsg => true,
             // PostgreSQL's latches are set by signals, by whoever lets go of a lock.
             Cause::Poll | Cause::IoUring => !is_by_signal(),
             _ => false,

@@ -20,6 +20,7 @@ use crate::timeline::{State, ThreadIndex, WaitIndex};
 use super::{
     super::{
         BlameKind, External, IdleHint, Reason, StackPairId, WakeSource,
+        mailboxes::MailboxId,
         pattern_analysis::PatternAnalysis,
         process_wakes::{Ask, AskSearch},
         work_waits::{Expects, WorkWait},
@@ -69,6 +70,9 @@ impl Walker<'_> {
     ) -> WorkStep {
         let blame = self.blame;
         let Some((_, pattern)) = blame.pattern(wait) else { return WorkStep::NoWorkWait };
+        if pattern.mailbox.is_some_and(|mailbox| !self.is_served_from(mailbox)) {
+            return WorkStep::NoWorkWait;
+        }
         match (pattern.work_wait, leg.at.expects) {
             (WorkWait::No, _) => WorkStep::NoWorkWait,
             (WorkWait::KernelWork, _) => {
@@ -77,6 +81,11 @@ impl Walker<'_> {
             }
             (_, Expects::Progress) => WorkStep::NoWorkWait,
             (WorkWait::HandedOver, Expects::Answer) => self.move_to_waker(wait, rest, leg),
+            (WorkWait::Request, Expects::Answer)
+                if pattern.mailbox.is_some() && self.is_at_work_for_waiter(wait, rest, leg) =>
+            {
+                self.walk_next_job(wait, pattern, rest, leg)
+            }
             (WorkWait::Request, Expects::Answer) => self.walk_unasked(wait, pattern, rest, leg),
             (WorkWait::External, Expects::Answer) => {
                 self.walk_external(wait, pattern, (blocked, rest), leg)
@@ -85,6 +94,15 @@ impl Walker<'_> {
                 self.walk_answer(wait, pattern, rest, leg)
             }
         }
+    }
+
+    /// Returns whether the thread before the one that is walked is one of several that the latter serves
+    /// out of a mailbox.
+    fn is_served_from(&self, mailbox: MailboxId) -> bool {
+        let waiter = self.threads.len().checked_sub(2).and_then(|place| self.threads.get(place));
+        waiter.is_some_and(|&waiter| {
+            self.blame.mailboxes.serves(mailbox, self.blame.timeline, waiter)
+        })
     }
 
     /// Goes on in the thread that handed a job over, in its time before it did.
@@ -245,10 +263,14 @@ impl Walker<'_> {
         leg: &Leg,
     ) -> WorkStep {
         // Where the loop's own end tells that this is an answer, nobody answered in the other direction.
-        let is_direction_known = pattern.work_wait != WorkWait::Unclear;
+        let is_direction_known =
+            pattern.work_wait != WorkWait::Unclear && pattern.mailbox.is_none();
+        let is_own_process = pattern.work_wait == WorkWait::OwnProcess;
+        // The clients of a mailbox are known.
+        let is_no_client = pattern.mailbox.is_some();
         let is_for_waiter = |walker: &Self, ask: &Ask| {
             walker.is_for_waiter(ask, rest, leg)
-                && (is_direction_known || walker.is_proven_ask(ask))
+                && (is_direction_known || is_no_client || walker.is_proven_ask(ask))
         };
         let found = self.blame.find_ask(wait, |ask| is_for_waiter(self, ask));
         // After a timer, and where nothing tells which end asks, only what was asked for the waiter
@@ -266,18 +288,64 @@ impl Walker<'_> {
                 self.move_to_asker(ask, rest, leg)
             }
             // Who was asked unseen may have been asked for others.
-            AskSearch::Unseen(_) if is_direction_known && self.is_done_meanwhile(rest, leg) => {
+            AskSearch::Unseen(_)
+                if (is_direction_known || is_own_process) && self.is_done_meanwhile(rest, leg) =>
+            {
                 self.walk_unasked(wait, pattern, rest, leg)
             }
             AskSearch::Unseen(before) if is_sure && pattern.work_wait == WorkWait::Answer => {
                 self.walk_unseen_ask(wait, before, rest, (leg, at))
             }
-            AskSearch::Unseen(_) if pattern.work_wait == WorkWait::OwnProcess => {
-                self.walk_unseen_job(wait, rest, (leg, at))
-            }
+            AskSearch::Unseen(_) if is_own_process => self.walk_unseen_job(wait, rest, (leg, at)),
             AskSearch::Found(_) | AskSearch::Unseen(_) => {
                 self.walk_unasked(wait, pattern, rest, leg)
             }
+        }
+    }
+
+    /// Returns whether the thread that ended a wait was asked for something since the waiter asked, in a
+    /// slice that the waiter had begun. Such a thread may look like a client: each of its results is
+    /// followed by its next job.
+    ///
+    /// ```text
+    /// A     --asks--+================ waits =====================+--
+    /// loop  ..wait..[ U's job ]..wait..[ next job ]..wait..[ answers A ]
+    /// U     ..................[ works ]............[ works ]
+    /// ```
+    fn is_at_work_for_waiter(&self, wait: WaitIndex, rest: TimeRange, leg: &Leg) -> bool {
+        let Some((_, waiters)) = self.threads.split_last() else { return false };
+        let timeline = self.blame.timeline;
+        let (Some((sender, _)), Some(own)) =
+            (self.blame.recorded_waker_thread(wait), timeline.thread(leg.thread))
+        else {
+            return false;
+        };
+        let range = (self.find_awake_since(rest.from), rest.to);
+        !waiters.contains(&sender)
+            && self.blame.wakes_of_thread(own.tgid, sender, range).any(|ask| {
+                let begun = self.find_slice_start(ask.asker, ask.at);
+                let place = timeline.blocked_interval(ask.wait);
+                begun.zip(place).is_some_and(|(begun, place)| {
+                    waiters.contains(&begun.giver) && place.from < begun.at
+                })
+            })
+    }
+
+    /// Walks the time before the result of a thread that got one job for the waiter after the other.
+    fn walk_next_job(
+        &mut self,
+        wait: WaitIndex,
+        pattern: &PatternAnalysis,
+        rest: TimeRange,
+        leg: &Leg,
+    ) -> WorkStep {
+        let at = self.position_inside(pattern, IdleHint::Busy, leg.at);
+        match self.blame.find_ask(wait, |_| false) {
+            AskSearch::Found(ask) => {
+                self.walk_waker(wait, rest.since(ask.at), at);
+                self.move_to_asker(ask, rest, leg)
+            }
+            AskSearch::Unseen(_) => self.walk_unseen_job(wait, rest, (leg, at)),
         }
     }
 
@@ -434,13 +502,14 @@ impl Walker<'_> {
         let timeline = self.blame.timeline;
         let Some(begun) = self.find_slice_start(ask.asker, ask.at) else { return false };
         let Some(place) = timeline.blocked_interval(ask.wait) else { return false };
-        let Some(process) = timeline.thread(ask.callee).map(|thread| thread.tgid) else {
-            return false;
-        };
+        let process = |thread| timeline.thread(thread).map(|thread| thread.tgid);
+        let is_own_process = process(ask.asker) == process(ask.callee);
         let is_begun_by_callee = |wake: Ask| {
-            let begun = self.find_slice_start(wake.asker, wake.at);
-            let giver = begun.and_then(|begun| timeline.thread(begun.giver));
-            giver.is_some_and(|giver| giver.tgid == process)
+            let Some(begun) = self.find_slice_start(wake.asker, wake.at) else { return false };
+            match is_own_process {
+                true => begun.giver == ask.callee && wake.callee == ask.callee,
+                false => process(begun.giver) == process(ask.callee),
+            }
         };
         place.from < begun.at && !self.blame.wakes_around(ask).any(is_begun_by_callee)
     }
@@ -495,7 +564,8 @@ impl Walker<'_> {
         awake_since().unwrap_or(from)
     }
 
-    /// Finds what a thread was set to work by that is awake at `at`, back to another process.
+    /// Finds what a thread was set to work by that is awake at `at`, back to another process or to one that
+    /// waits for it.
     fn find_slice_start(&self, thread: ThreadIndex, at: Timestamp) -> Option<SliceStart> {
         let (mut thread, mut at) = (thread, at);
         for _ in 0..MAX_HAND_OVERS {
@@ -505,13 +575,17 @@ impl Walker<'_> {
                 let interval = track.get(place)?;
                 let State::Blocked(wait) = interval.state else { return None };
                 let (_, pattern) = self.blame.pattern(wait)?;
-                begins_slice(pattern).then_some((wait, pattern.work_wait))
+                begins_slice(pattern).then_some((wait, pattern))
             });
-            let (wait, work_wait) = begun_by?;
+            let (wait, pattern) = begun_by?;
             let WakeSource::Task(_) = self.blame.wake_source(wait) else { return None };
             let (giver, woken) = self.blame.recorded_waker_thread(wait)?;
             (thread, at) = (giver, woken);
-            if !matches!(work_wait, WorkWait::HandedOver | WorkWait::OwnProcess) {
+            let is_of_waiter =
+                self.threads.split_last().is_some_and(|(_, waiters)| waiters.contains(&giver));
+            let is_passed_on =
+                matches!(pattern.work_wait, WorkWait::HandedOver | WorkWait::OwnProcess);
+            if is_of_waiter || pattern.mailbox.is_some() || !is_passed_on {
                 return Some(SliceStart { giver, at });
             }
         }
@@ -526,7 +600,7 @@ fn begins_slice(pattern: &PatternAnalysis) -> bool {
 
 /// What set a process to work.
 struct SliceStart {
-    /// The thread of another process that did.
+    /// The thread that did.
     giver: ThreadIndex,
     at: Timestamp,
 }

@@ -1,0 +1,214 @@
+//! Whose time it is that passes before a thread answers which takes what several others ask for out of
+//! one mailbox.
+//!
+//! As with event loops, A (7) asks the loop (20) for what the loop has to ask U (30) for, or a timer; B
+//! (40) has nothing to do with it.
+
+use std::collections::BTreeMap;
+
+use offwake_recording::{FileKind, WakeContext, units::Tid};
+
+use crate::{
+    draw::edit,
+    event_loops::{A, B, LOOP, Scene, TIMER, U, ticks},
+    fixtures::{FUTEX, READ, file, syscall},
+};
+
+const WRITE: u32 = 1;
+const WAIT_PRIVATE: u64 = 128;
+const WAKE_PRIVATE: u64 = 129;
+
+/// Where each thread waits for what others send to it.
+#[derive(Clone, Copy, Debug)]
+enum Mailboxes {
+    /// On a condition variable of its own; all threads are in one process.
+    Conditions,
+    /// In a pipe of its own; each thread is a process.
+    Pipes,
+    /// On one semaphore that all share, in one process.
+    OneSemaphore,
+}
+
+impl Mailboxes {
+    /// Has each thread of a scene wait for its mailbox, and others wake it through that.
+    fn put_into(self, mut scene: Scene) -> Scene {
+        edit(&mut scene.recording, |waits| {
+            for wait in waits.iter_mut() {
+                let number = match self {
+                    Self::OneSemaphore => 1,
+                    Self::Conditions | Self::Pipes => u64::from(wait.tid.0),
+                };
+                let address = number * 0x1000;
+                let pipe = Some(file(FileKind::Pipe, number));
+                let (own, wakers) = match self {
+                    Self::Conditions | Self::OneSemaphore => (
+                        syscall(FUTEX, [address, WAIT_PRIVATE, 0, 0, 0, 0]),
+                        syscall(FUTEX, [address, WAKE_PRIVATE, 1, 0, 0, 0]),
+                    ),
+                    Self::Pipes => {
+                        wait.file = pipe;
+                        (
+                            syscall(READ, [number, 0, 16, 0, 0, 0]),
+                            syscall(WRITE, [number + 100, 0, 16, 0, 0, 0]),
+                        )
+                    }
+                };
+                wait.syscall = own;
+                if let Some(wake) = &mut wait.wake
+                    && wake.context == WakeContext::Task
+                {
+                    wake.syscall = wakers;
+                    wake.file = pipe.filter(|_| matches!(self, Self::Pipes));
+                }
+            }
+        });
+        match self {
+            Self::Pipes => scene,
+            Self::Conditions | Self::OneSemaphore => scene.in_loop_process(&[A, LOOP, U, B]),
+        }
+    }
+
+    fn blame(self, scene: Scene) -> BTreeMap<String, u64> {
+        self.put_into(scene).blame()
+    }
+}
+
+const SEPARATE: [Mailboxes; 2] = [Mailboxes::Conditions, Mailboxes::Pipes];
+
+/// B asks twice while A waits, at 8 and at 13, and has its answers a tick later.
+const LIFE_OF_B: &str = "########.####.##########";
+/// U is asked at 3, works until 8, and sleeps until 17.
+const LIFE_OF_U: &str = "...#####.........#######";
+
+fn behind_server(life_of_b: &str, loop_wakers: &[u32]) -> Scene {
+    Scene::new(24)
+        .thread(A, FUTEX, "##..................####", &[LOOP])
+        .thread(LOOP, FUTEX, "..##....#....#....######", loop_wakers)
+        .thread(U, FUTEX, LIFE_OF_U, &[LOOP])
+        .thread(B, FUTEX, life_of_b, &[LOOP, LOOP])
+}
+
+#[test]
+fn what_other_clients_put_into_a_mailbox_is_not_waited_for() {
+    let expected = ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]);
+    for mailboxes in SEPARATE {
+        let scene = behind_server(LIFE_OF_B, &[A, B, B, U]);
+        assert_eq!(mailboxes.blame(scene), expected, "{mailboxes:?}");
+    }
+}
+
+/// B waits for no answer: nobody is woken when its messages come.
+#[test]
+fn messages_that_nobody_is_woken_for_are_not_waited_for() {
+    let expected = ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]);
+    for mailboxes in SEPARATE {
+        let scene = behind_server("########################", &[A, B, B, U]);
+        assert_eq!(mailboxes.blame(scene), expected, "{mailboxes:?}");
+    }
+}
+
+/// U's answer comes while the loop is awake for B.
+#[test]
+fn an_answer_that_came_while_the_loop_was_awake_for_another_is_the_servers() {
+    let expected = ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]);
+    for mailboxes in SEPARATE {
+        let scene = behind_server("########.####.####.#####", &[A, B, B, B]);
+        assert_eq!(mailboxes.blame(scene), expected, "{mailboxes:?}");
+    }
+}
+
+#[test]
+fn where_nobody_was_asked_the_time_is_nobodys() {
+    for mailboxes in SEPARATE {
+        let scene = Scene::new(24)
+            .thread(A, FUTEX, "##..................####", &[LOOP])
+            .thread(LOOP, FUTEX, "..##....#....#....######", &[A, B, B, B])
+            .thread(B, FUTEX, "########.####.####.#####", &[LOOP, LOOP, LOOP]);
+        assert_eq!(
+            mailboxes.blame(scene),
+            ticks(&[("work 20", 2), ("event_loop", 16)]),
+            "{mailboxes:?}"
+        );
+    }
+}
+
+#[test]
+fn a_timer_that_the_loop_waits_for_beside_its_mailbox_is_waited_for() {
+    for mailboxes in SEPARATE {
+        let scene = Scene::new(24)
+            .thread(A, FUTEX, "##..................####", &[LOOP])
+            .thread(LOOP, FUTEX, "..##....#....#....######", &[A, B, B, TIMER])
+            .thread(B, FUTEX, LIFE_OF_B, &[LOOP, LOOP]);
+        assert_eq!(
+            mailboxes.blame(scene),
+            ticks(&[("work 20", 3), ("timer", 15)]),
+            "{mailboxes:?}"
+        );
+    }
+}
+
+/// A takes what comes out of a pipeline, and asks for nothing: what the stage before it waits for is
+/// waited for.
+#[test]
+fn who_asks_for_nothing_waits_for_all_that_comes() {
+    for mailboxes in SEPARATE {
+        let scene = behind_server(LIFE_OF_B, &[U, B, B, U]);
+        let blame = mailboxes.blame(scene);
+        assert!(blame.contains_key("work 40"), "{blame:?}");
+    }
+}
+
+/// All wait for one semaphore and post it: it is handed round, and nothing is asked for.
+#[test]
+fn a_semaphore_that_is_handed_round_is_no_mailbox() {
+    let blame = Mailboxes::OneSemaphore.blame(behind_server(LIFE_OF_B, &[A, B, B, U]));
+    assert!(blame.contains_key("work 40"), "{blame:?}");
+    assert!(!blame.contains_key("event_loop"), "{blame:?}");
+}
+
+/// A conversation of two through one mailbox has no other client in it: U is asked while it is awake, and
+/// has all of the time.
+#[test]
+fn a_mailbox_without_another_client_is_none() {
+    for mailboxes in SEPARATE {
+        let mut scene = Scene::new(24)
+            .thread(A, FUTEX, "##..................####", &[LOOP])
+            .thread(LOOP, FUTEX, "..##..............######", &[A, U])
+            .thread(U, FUTEX, "########################", &[]);
+        edit(&mut scene.recording, |waits| assert!(waits.iter().all(|wait| wait.tid != Tid(B))));
+        assert_eq!(
+            mailboxes.blame(scene),
+            ticks(&[("work 20", 4), ("work 30", 14)]),
+            "{mailboxes:?}"
+        );
+    }
+}
+
+/// The loop hands U three jobs for A, the second and the third as it gets the result of the one before: U
+/// looks like a client that is answered at once.
+#[test]
+fn a_worker_that_gets_its_next_job_with_each_result_is_waited_for() {
+    for mailboxes in SEPARATE {
+        let scene = Scene::new(24)
+            .thread(A, FUTEX, "##..................####", &[LOOP])
+            .thread(LOOP, FUTEX, "..##....##...##...######", &[A, U, U, U])
+            .thread(U, FUTEX, "...#####.####.##########", &[LOOP, LOOP, LOOP]);
+        let blame = mailboxes.blame(scene);
+        assert_eq!(blame, ticks(&[("work 20", 5), ("work 30", 13)]), "{mailboxes:?}");
+    }
+}
+
+/// A asks anew while the loop is still awake for its last answer: U gets the ask in a slice that U's own
+/// answer began, but after A had its answer.
+#[test]
+fn a_server_that_is_asked_just_after_its_answer_is_no_client() {
+    for mailboxes in SEPARATE {
+        let scene = Scene::new(24)
+            .thread(A, FUTEX, "##......#......#......##", &[LOOP, LOOP, LOOP])
+            .thread(LOOP, FUTEX, "..##...###..#.###..#.###", &[A, U, B, U, B, U])
+            .thread(U, FUTEX, "...#####.######.########", &[LOOP, LOOP, LOOP])
+            .thread(B, FUTEX, "############.######.####", &[LOOP, LOOP]);
+        let blame = mailboxes.put_into(scene).blame_of_wait(2);
+        assert_eq!(blame, ticks(&[("work 20", 1), ("work 30", 5)]), "{mailboxes:?}");
+    }
+}
