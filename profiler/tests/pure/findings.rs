@@ -530,6 +530,47 @@ fn connections_that_nobody_looked_at_in_time_are_as_the_others() {
     assert_eq!(waits_on_sockets(&[Some(Serving), Some(Serving)]).len(), 0);
 }
 
+/// What the finding about thread 7 says, which waits for packets from these addresses in turn.
+fn waits_for_packets_from(remotes: [&str; 2]) -> String {
+    const NET_RX: u16 = 3;
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("{}####", format!("#{}r", ".".repeat(30)).repeat(2)), 60);
+    let ask = user(&mut r, 7, &["libc.so.6 recv", "app ask", "app main"]);
+    let sockets: Vec<_> = (remotes.iter().zip(5..))
+        .map(|(remote, inode)| {
+            let file = tcp(&mut r, inode, "10.0.0.1:4000", remote);
+            if let Some(OpenFile::Socket(end)) = r.files.files.get_mut(&file) {
+                end.role = Some(SocketRole::Asking);
+            }
+            file
+        })
+        .collect();
+    edit(&mut r, |waits| {
+        for (wait, file) in waits.iter_mut().zip(sockets) {
+            wait.syscall = syscall(RECVFROM, [3, 0, 0, 0, 0, 0]);
+            (wait.user_stack, wait.file) = (ask, Some(file));
+            wait.wake.as_mut().unwrap().context = WakeContext::Softirq(NET_RX);
+        }
+    });
+    let all = report(&mut r).findings.list;
+    let found = all.iter().find(|it| it.kind == FindingKind::Wait);
+    let found = found.unwrap_or_else(|| panic!("a wait for the network: {all:#?}"));
+    assert_eq!(found.cause.kind, "network", "{found:#?}");
+    found.text.clone()
+}
+
+#[test]
+fn where_packets_came_from_is_said_as_far_as_it_is_one_place() {
+    let text = waits_for_packets_from(["10.0.0.2:80", "10.0.0.2:80"]);
+    assert!(text.ends_with("; the other end of the connection is 10.0.0.2:80"), "{text}");
+    let text = waits_for_packets_from(["10.0.0.2:80", "10.0.0.2:81"]);
+    assert!(text.ends_with("; the other end of the connection is 10.0.0.2"), "{text}");
+    let text = waits_for_packets_from(["[2001:db8::2]:80", "[2001:db8::2]:81"]);
+    assert!(text.ends_with("; the other end of the connection is [2001:db8::2]"), "{text}");
+    let text = waits_for_packets_from(["10.0.0.2:80", "10.0.0.3:80"]);
+    assert!(!text.contains("other end"), "{text}");
+}
+
 #[test]
 fn who_gives_up_a_lock_after_a_timeout_has_not_slept_on_purpose() {
     // It does something in between: the second wait is another one.

@@ -114,6 +114,9 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
         if finding.cause.reason == Some(Reason::TcpTimer.name()) && finding.chain.len() == 1 {
             connection_peer::name_in(&mut finding, root, &writer);
         }
+        if finding.cause.kind == BlameEntryKind::Network.name() && finding.chain.len() == 1 {
+            connection_peer::name_address_in(&mut finding, root, &writer);
+        }
         if key.1.cause == Cause::Timer && key.1.lock().is_some() {
             polled_locks::name_holder(&mut finding, root, teller, &mut writer);
         }

@@ -37,7 +37,12 @@ pub(crate) fn add_up(blame: &Blame<'_>, filter: &Filter, meanings: &WaitMeanings
                 };
                 let root = trees.roots.entry(key).or_default();
                 root.stopped_peers.extend(meanings.stopped_peers(wait));
-                root.count += u64::from(!std::mem::replace(&mut is_counted, true));
+                if !std::mem::replace(&mut is_counted, true) {
+                    root.count += 1;
+                    if let Some(file) = meanings.file_of_wait(wait) {
+                        *root.files.entry(file).or_default() += kept.blocked;
+                    }
+                }
                 root.longest = root.longest.max(kept.blocked);
             }
         }

@@ -55,7 +55,8 @@ fn header_lines(report: &Report, shown: &ShownClasses) -> Vec<HeaderLine> {
     lines.extend(header::describe_filter(report).map(HeaderLine::Text));
     lines.push(HeaderLine::Text(
         "Below each box: whom it waited for, and what that one did meanwhile. The last box of a \
-         column is the cause. Times are added up over all threads that waited"
+         column is the cause, as far as it is known. Colours and their times are those of causes, \
+         pale where a thread waited for one. Times are added up over all threads that waited"
             .to_owned(),
     ));
     lines.push(legend(report, shown));

@@ -9,7 +9,7 @@ const ROW = 19;
 const NARROWEST = 1.5;
 const LABELLED = 28;
 const HOW = {
-  hops: 'Below each box: whom it waited for, and what that one did meanwhile. The last box of a column is the cause. Width is time.',
+  hops: 'Below each box: whom it waited for, and what that one did meanwhile. The last box of a column is the cause, as far as it is known: its colour, pale where a thread waited for it. Width is time.',
   frames: 'From the top: the thread that waited and its frames; --; who woke it, leaf frame first; what the time was spent on. Width is blocked time.',
 };
 const KINDS = ['all', 'waiting thread', 'frame', 'hop', 'waited for', 'CPU held by', 'spent on'];
