@@ -371,6 +371,14 @@ fn who_sends_what_lets_a_loop_that_slept_go_on_was_waited_for() {
     assert!(answered.contains_key("event_loop"), "{answered:?}");
     // A's request came while it was awake for B: it went to sleep with that taken.
     assert_eq!(scene(&slept, &[B, B]), expected);
+    // It asks a server now and then, whose answer may have come while it was awake for B.
+    let with_server = Scene::new(210)
+        .thread(A, RECVFROM, &format!("##{}####", dots(204)), &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, &slept, &[A, B])
+        .thread(B, CLOCK_NANOSLEEP, &format!("#{}#######", dots(202)), &[TIMER])
+        .thread(U, RECVFROM, &format!("#{}##", dots(207)), &[LOOP])
+        .blame();
+    assert_eq!(with_server.get("timer"), None, "{with_server:?}");
     // It slept when A asked, and nobody saw it get the request.
     let unseen = scene(&format!("{}######", dots(204)), &[B]);
     assert_eq!(unseen.get("timer"), None, "{unseen:?}");

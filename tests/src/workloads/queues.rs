@@ -46,20 +46,26 @@ trait Queue: Copy + Send + 'static {
 /// Receivers wait for a sender that computes.
 fn waits_for_messages(stage: &Stage, queue: impl Queue) -> Result<()> {
     let (receiver, sender) = (stage.role("receiver")?, stage.role("sender")?);
-    let stopped = stage.stopped();
+    let (stopped, total) = (stage.stopped(), stage.word()?);
     stage.thread(move || {
         receiver.claim("ow-receiver");
-        while stopped.load(SeqCst) == 0 {
+        // Until the last one: a queue that is left full would keep the sender waiting for room.
+        let mut taken = 0;
+        while taken == 0 || total.load(SeqCst) != taken {
             receiver.waits(|| queue.receive());
+            taken += 1;
         }
     })?;
     stage.thread(move || {
         sender.claim("ow-sender");
+        let mut sent = 0;
         while stopped.load(SeqCst) == 0 {
             sender.works(WORK);
             queue.send();
+            sent += 1;
         }
         // The receiver may be waiting.
+        total.store(sent + 1, SeqCst);
         queue.send();
     })?;
     stage.play(|| ())

@@ -42,6 +42,8 @@ struct ProcessWake {
 pub(super) struct ProcessWakes {
     /// By the waker's process, and then by that of the woken.
     wakes: HashMap<Tgid, BTreeMap<Tgid, Vec<ProcessWake>>>,
+    /// The processes with loops that only ever served their clients.
+    serving_alone: HashSet<Tgid>,
 }
 
 /// That a thread asked another for something.
@@ -97,7 +99,15 @@ impl ProcessWakes {
         for of_pair in wakes.values_mut().flat_map(BTreeMap::values_mut) {
             of_pair.sort_unstable_by_key(|wake| (wake.at, wake.wait));
         }
-        Self { wakes }
+        let asking = find_askers(&with_loops, recording, patterns);
+        let serving_alone = with_loops.difference(&asking).copied().collect();
+        Self { wakes, serving_alone }
+    }
+
+    /// Returns whether a process with a loop was seen to do nothing but serve its clients: nobody else
+    /// woke it, and it woke nobody else.
+    pub(super) fn serves_alone(&self, process: Tgid) -> bool {
+        self.serving_alone.contains(&process)
     }
 
     /// Returns the wakes in `from..to`, the newest first.
@@ -126,6 +136,34 @@ impl ProcessWakes {
     fn woken_processes(&self, waker: Tgid) -> impl Iterator<Item = Tgid> + '_ {
         self.wakes.get(&waker).into_iter().flat_map(BTreeMap::keys).copied()
     }
+}
+
+/// Finds the processes with loops that may have asked somebody: another process, a thread of their own, or
+/// one at the end of a connection whose ends can't be told apart.
+fn find_askers(
+    with_loops: &HashSet<Tgid>,
+    recording: &Recording,
+    patterns: &[PatternAnalysis],
+) -> HashSet<Tgid> {
+    let waits = &recording.waits;
+    let mut askers = HashSet::new();
+    for ((_, pattern), analysis) in waits.patterns().iter().zip(patterns) {
+        let Some(waker) = analysis.waker().map(|waker| waker.tgid) else { continue };
+        let woken = waits.waiters()[pattern.waiter].tgid;
+        if waker == woken {
+            if is_handed_job(analysis) {
+                askers.insert(woken);
+            }
+            continue;
+        }
+        if with_loops.contains(&woken) && analysis.side != ConnectionSide::Serving {
+            askers.insert(woken);
+        }
+        if with_loops.contains(&waker) && analysis.side != ConnectionSide::Asking {
+            askers.insert(waker);
+        }
+    }
+    askers
 }
 
 /// Returns whether a thread may have been handed a job. Threads of a runtime's pool wake each other

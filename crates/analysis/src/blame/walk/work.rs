@@ -184,9 +184,9 @@ impl Walker<'_> {
     }
 
     /// Returns whether the loop could go on with the waiter's request because another client sent
-    /// something: a job for who waits for one, the end of a transaction to who waits for its
-    /// connection. The loop went to sleep with the waiter's request taken, and slept nearly all the
-    /// time. Anything else that it waited for would have woken it by itself.
+    /// something: a job for who waits for one. The loop asks nobody, went to sleep with the waiter's
+    /// request taken, and slept nearly all the time. Anything else that it waited for would have woken it
+    /// by itself.
     ///
     /// ```text
     /// A     --ask--+================= waits ===================+--
@@ -207,7 +207,10 @@ impl Walker<'_> {
         // With the waiter's request unread, its poll would have returned at once.
         let is_request_taken = (self.blame.timeline.blocked_interval(wait))
             .is_some_and(|slept| slept.from >= self.find_awake_since(rest.from));
+        // An answer that came while the loop was awake would have come unseen.
+        let process = self.blame.timeline.thread(leg.thread).map(|thread| thread.tgid);
         !self.threads.contains(&other)
+            && process.is_some_and(|process| self.blame.process_wakes.serves_alone(process))
             && is_request_taken
             && self.is_mostly_asleep(leg.thread, rest)
     }
