@@ -6,7 +6,7 @@ use offwake_analysis::{
     report::{Report, markdown, summary},
 };
 use offwake_recording::{
-    OpenFile, ProcessInfo, Recording, Sample, SocketRole, StackEnd, StackRef, ThreadEvent,
+    FileId, OpenFile, ProcessInfo, Recording, Sample, SocketRole, StackEnd, StackRef, ThreadEvent,
     ThreadEventReason, WakeContext,
     units::{Cpu, Nanos, Tgid, Tid, Timestamp},
 };
@@ -495,6 +495,18 @@ fn waits_whose_function_is_not_known_belong_to_the_only_one_that_may_be_it() {
     assert_eq!(found.len(), 2, "{found:#?}");
 }
 
+/// Adds sockets that are connected to these addresses, with these roles.
+fn tcp_ends(r: &mut Recording, ends: &[(&str, Option<SocketRole>)]) -> Vec<FileId> {
+    let add = |(&(remote, role), inode): (&(&str, Option<SocketRole>), u64)| {
+        let file = tcp(r, inode, "10.0.0.1:4000", remote);
+        if let Some(OpenFile::Socket(end)) = r.files.files.get_mut(&file) {
+            end.role = role;
+        }
+        file
+    };
+    ends.iter().zip(5..).map(add).collect()
+}
+
 /// Thread 7 waits twice in `ask`, on sockets with these roles, for what another does.
 fn waits_on_sockets(roles: &[Option<SocketRole>]) -> Vec<Finding> {
     let mut r = recording(100);
@@ -502,15 +514,8 @@ fn waits_on_sockets(roles: &[Option<SocketRole>]) -> Vec<Finding> {
     live(&mut r, 7, &format!("{}####", wait.repeat(roles.len())), 60);
     live(&mut r, 60, &"#".repeat(100), 9);
     let ask = user(&mut r, 7, &["libc.so.6 recv", "app ask", "app main"]);
-    let sockets: Vec<_> = (roles.iter().zip(5..))
-        .map(|(&role, inode)| {
-            let file = tcp(&mut r, inode, "10.0.0.1:4000", "10.0.0.2:80");
-            if let Some(OpenFile::Socket(end)) = r.files.files.get_mut(&file) {
-                end.role = role;
-            }
-            file
-        })
-        .collect();
+    let ends: Vec<_> = roles.iter().map(|&role| ("10.0.0.2:80", role)).collect();
+    let sockets = tcp_ends(&mut r, &ends);
     edit(&mut r, |waits| {
         for (wait, file) in waits.iter_mut().zip(sockets) {
             wait.syscall = syscall(RECVFROM, [3, 0, 0, 0, 0, 0]);
@@ -536,15 +541,7 @@ fn waits_for_packets_from(remotes: [&str; 2]) -> String {
     let mut r = recording(100);
     live(&mut r, 7, &format!("{}####", format!("#{}r", ".".repeat(30)).repeat(2)), 60);
     let ask = user(&mut r, 7, &["libc.so.6 recv", "app ask", "app main"]);
-    let sockets: Vec<_> = (remotes.iter().zip(5..))
-        .map(|(remote, inode)| {
-            let file = tcp(&mut r, inode, "10.0.0.1:4000", remote);
-            if let Some(OpenFile::Socket(end)) = r.files.files.get_mut(&file) {
-                end.role = Some(SocketRole::Asking);
-            }
-            file
-        })
-        .collect();
+    let sockets = tcp_ends(&mut r, &remotes.map(|remote| (remote, Some(SocketRole::Asking))));
     edit(&mut r, |waits| {
         for (wait, file) in waits.iter_mut().zip(sockets) {
             wait.syscall = syscall(RECVFROM, [3, 0, 0, 0, 0, 0]);

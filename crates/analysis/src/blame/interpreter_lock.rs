@@ -170,16 +170,9 @@ fn wakes_within(
     let wakers: Vec<Option<Tid>> = (waits.patterns().iter().zip(patterns))
         .map(|((_, pattern), analysis)| {
             let woken = waits.waiters()[pattern.waiter].tgid;
-            match analysis.source? {
-                PatternWakeSource::Known(WakeSource::Task(waker))
-                    if analysis.cause == Cause::Futex
-                        && waker.tgid == woken
-                        && processes.contains(&woken) =>
-                {
-                    Some(waker.tid)
-                }
-                _ => None,
-            }
+            let waker = analysis.waker().filter(|waker| waker.tgid == woken)?;
+            let is_kept = analysis.cause == Cause::Futex && processes.contains(&woken);
+            is_kept.then_some(waker.tid)
         })
         .collect();
     let mut wakes = WakesByWaker::new();

@@ -15,8 +15,9 @@ use super::cause::syscalls;
 const ABSOLUTE: u64 = 1;
 /// `CLOCK_MONOTONIC`, the clock of recordings.
 const MONOTONIC: u64 = 1;
-/// How much later than its call a thread leaves its CPU, at most: a length counts from the call.
-const CALL_TO_SWITCH: Nanos = Nanos(50_000);
+/// How much later than its call a thread leaves its CPU, at most: a length counts from the call, and so
+/// does a timeout.
+pub(super) const CALL_TO_SWITCH: Nanos = Nanos(50_000);
 
 /// Returns whether a wait was a sleep, and lasted until the moment that it had asked for.
 pub(super) fn has_slept_its_time(wait: &Wait) -> bool {

@@ -21,6 +21,7 @@ use super::{
     frame_evidence::FrameEvidence,
     idle,
     locks::FutexWait,
+    sleep_length::CALL_TO_SWITCH,
     wake_source::PatternWakeSource,
 };
 
@@ -104,10 +105,6 @@ fn is_event_loop(wait: &Wait, cause: Cause, evidence: FrameEvidence) -> bool {
 /// How much later than a timer event loops wake for it where a timeout counts whole milliseconds:
 /// they round up.
 const MILLISECOND_ROUNDING: Nanos = Nanos(2_000_000);
-
-/// How much later than its call a thread that waits leaves its CPU, at most: its timeout counts from
-/// the call.
-const CALL_TO_SWITCH: Nanos = Nanos(50_000);
 
 /// A timeout that an event loop waited with.
 struct LoopTimeout {

@@ -6,7 +6,7 @@ use offwake_recording::units::Tgid;
 
 use crate::reader_process::{self, PAGE};
 
-/// Pages that are kept at most from one look at a process.
+/// The most pages of a process that are kept at a time.
 const MAX_PAGES: usize = 4096;
 
 /// Memory that can be read by address.
@@ -49,9 +49,9 @@ impl ProcessMemory {
         reader_process::read_memory(self.tgid, &self.file, address, length)
     }
 
-    /// What can be read of it in one look: each page is read once.
-    pub(crate) fn look(&self) -> Look<'_> {
-        Look { memory: self, pages: RefCell::default() }
+    /// Makes each page be read only once, for as long as what is returned lives.
+    pub(crate) fn cache_pages(&self) -> CachedMemory<'_> {
+        CachedMemory { memory: self, pages: RefCell::default() }
     }
 }
 
@@ -62,14 +62,14 @@ impl Memory for ProcessMemory {
     }
 }
 
-/// Memory as it was at one look. Objects lie close to each other, and each question to the process
+/// Memory whose pages are read once. Objects lie close to each other, and each question to the process
 /// that reads takes as long as many reads.
-pub(crate) struct Look<'a> {
+pub(crate) struct CachedMemory<'a> {
     memory: &'a ProcessMemory,
     pages: RefCell<HashMap<u64, Option<Box<[u8]>>>>,
 }
 
-impl Look<'_> {
+impl CachedMemory<'_> {
     /// Reads the pages with these addresses at once.
     pub(crate) fn prefetch(&self, addresses: impl Iterator<Item = u64>) {
         self.fetch(addresses.map(|address| address / PAGE as u64));
@@ -92,7 +92,7 @@ impl Look<'_> {
     }
 }
 
-impl Memory for Look<'_> {
+impl Memory for CachedMemory<'_> {
     fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
         let Some(last) = (into.len() as u64).checked_sub(1) else { return Some(()) };
         let page = PAGE as u64;

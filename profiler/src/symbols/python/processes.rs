@@ -17,7 +17,7 @@ use super::{
     code::{CodeNames, Named},
     image::{Image, NotFound},
     interpreter::{Captured, Interpreter, MappedAt, Part},
-    memory::{Look, ProcessMemory},
+    memory::{CachedMemory, ProcessMemory},
     merge::{ChainEnd, Doubt, Merged, NativeEnd, NativeFrame, merge},
     own_storage,
     threads::{Tasks, ThreadState, thread_states},
@@ -135,7 +135,7 @@ impl PythonProcesses {
                 .or_insert_with(|| read_image(modules, candidate).map(Rc::new));
             let mapped = MappedAt { start: candidate.start, offset: candidate.offset };
             let found = match image {
-                Ok(image) => Interpreter::find(image, mapped, &memory.look()),
+                Ok(image) => Interpreter::find(image, mapped, &memory.cache_pages()),
                 Err(why) => Err(*why),
             };
             match found {
@@ -177,7 +177,7 @@ impl PythonProcesses {
         }
         running.threads_found_at = at;
         let layout = running.interpreter.layout();
-        let memory = running.memory.look();
+        let memory = running.memory.cache_pages();
         let states = thread_states(&running.interpreter, &memory, &Tasks::read(tgid));
         if running.in_own_storage.is_none() {
             running.in_own_storage =
@@ -231,7 +231,8 @@ impl PythonProcesses {
     pub(crate) fn walk(&self, tgid: Tgid, tid: Tid) -> Option<PythonStack> {
         let running = self.running.get(&tgid)?.as_ref()?;
         let layout = running.interpreter.layout();
-        let (frames, end) = walk(&running.memory.look(), running.threads.get(&tid)?, &layout)?;
+        let (frames, end) =
+            walk(&running.memory.cache_pages(), running.threads.get(&tid)?, &layout)?;
         Some(PythonStack { hash: 0, frames, is_cut: end == ChainEnd::CutShort })
     }
 
@@ -273,7 +274,7 @@ impl PythonProcesses {
             chain.frames.iter().map(|frame| running.interpreter.part(frame)).collect();
         let chain_end = if chain.is_cut { ChainEnd::CutShort } else { ChainEnd::First };
         let merged = merge(&native, native_end, &parts, chain_end).into_iter();
-        let memory = running.memory.look();
+        let memory = running.memory.cache_pages();
         memory.prefetch(chain.frames.iter().map(|frame| frame.code));
         let frames = merged.filter_map(|merged| match merged {
             Merged::Native(index) => Some(MergedFrame::Native(index)),
@@ -302,7 +303,7 @@ fn name(
     names: &mut CodeNames,
     tgid: Tgid,
     running: &Running,
-    memory: &Look<'_>,
+    memory: &CachedMemory<'_>,
     frame: &Captured,
 ) -> Option<MergedFrame> {
     match names.name(tgid, &running.interpreter, memory, frame) {
