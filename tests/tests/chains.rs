@@ -214,6 +214,44 @@ fn who_gives_a_lock_up_after_a_time_waited_for_who_held_it_meanwhile() -> Result
     Ok(())
 }
 
+/// Readers share a lock: whoever lets go of it last had it for a part of the wait only.
+#[test]
+fn a_writer_waits_for_a_reader_no_longer_than_that_one_had_the_lock() -> Result<()> {
+    let name = "rwlock-two-readers";
+    let case = Case::profile_until(name, |case| times(case, "writer", Activity::Wait).len() > 100)?;
+    let readers = ["long", "short"];
+    let accuracy = BlameAccuracy::for_role(&case, "writer", "futex", |blame| {
+        readers.iter().any(|reader| blame.path() == [case.tid(reader)])
+    });
+    row(name, &accuracy);
+    accuracy.check_share(0.4, &case, "writer")?;
+    let waited = times(&case, "writer", Activity::Wait);
+    for reader in readers {
+        let is_readers = |blame: &Blame| blame.path() == [case.tid(reader)];
+        let blamed = sum(blame_of(&case, "writer", "futex"), is_readers) as f64;
+        let held = overlap_ns(&waited, &times(&case, reader, Activity::Work)) as f64;
+        ensure!(
+            blamed <= held + accuracy.blocked_ns as f64 * POINTS,
+            "{reader} is blamed for {blamed} ns and held the lock for {held}: {}",
+            case.describe("writer")
+        );
+    }
+    Ok(())
+}
+
+/// A reader that sleeps with the lock is to blame for that sleep.
+#[test]
+fn a_writer_waits_for_the_one_reader_that_has_the_lock() -> Result<()> {
+    let name = "rwlock-one-reader";
+    let case = Case::profile(name)?;
+    let reader = [case.tid("long")];
+    let accuracy = BlameAccuracy::for_role(&case, "writer", "futex", |blame| {
+        is_busy(blame, &reader) || is_external(blame, "timer", &reader)
+    });
+    row(name, &accuracy);
+    accuracy.check(&case, "writer")
+}
+
 /// The kernel queues waiters behind each other, so the way to the first holder may lead through
 /// the second, which waited for it too.
 #[test]

@@ -22,6 +22,7 @@ pub fn unknown(reason: Reason) -> String {
         Reason::Signal => "interrupted by a signal".to_owned(),
         Reason::Lost => "records were lost".to_owned(),
         Reason::Stopped => "stopped or frozen".to_owned(),
+        Reason::HolderUnknown => "not known who held the lock".to_owned(),
         Reason::EventLoop => "its event loop served others".to_owned(),
         Reason::TcpTimer => TCP_TIMER.to_owned(),
         Reason::NoWakeup | Reason::BeforeWindow | Reason::LocalSoftirq | Reason::Interrupt => {

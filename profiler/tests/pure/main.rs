@@ -61,6 +61,7 @@ mod safepoints;
 #[cfg(target_arch = "x86_64")]
 mod schema;
 #[cfg(target_arch = "x86_64")]
+mod shared_locks;
 mod simulated_by_hand;
 #[cfg(target_arch = "x86_64")]
 mod simulations;

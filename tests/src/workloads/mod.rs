@@ -44,6 +44,7 @@ mod request_reply;
 mod served;
 mod shared;
 mod shared_cpu;
+mod shared_locks;
 mod shared_loop;
 mod signals;
 mod sleeps;
@@ -114,6 +115,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("pi-lock-handed-over", held_locks::pi_handed_over),
     ("timed-lock-handed-over", held_locks::handed_over_with_timeouts),
     ("lock-given-up", held_locks::given_up),
+    ("rwlock-two-readers", shared_locks::two_readers),
+    ("rwlock-one-reader", shared_locks::one_reader),
     ("answer-held-back-by-tcp", held_back::until_a_timer),
     ("answer-in-pieces", held_back::not_at_all),
     ("flock-handed-over", file_locks::by_flock),

@@ -190,7 +190,8 @@ pub(super) fn rwlock_held_by_right(stage: &Stage) -> Result<()> {
     hold_rwlock(stage, ["right", "left"])
 }
 
-struct Rwlock(UnsafeCell<libc::pthread_rwlock_t>);
+/// A readers-writer lock of the GNU C library.
+pub(super) struct Rwlock(UnsafeCell<libc::pthread_rwlock_t>);
 
 // SAFETY: sharing it between threads is what it is for.
 unsafe impl Sync for Rwlock {}
@@ -198,26 +199,30 @@ unsafe impl Sync for Rwlock {}
 unsafe impl Send for Rwlock {}
 
 impl Rwlock {
+    pub(super) fn unlocked() -> Self {
+        Self(UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER))
+    }
+
     #[inline(never)]
-    fn lock_for_reading(&self) {
+    pub(super) fn lock_for_reading(&self) {
         // SAFETY: the lock is initialised and stays where it is, inside its Arc.
         unsafe { libc::pthread_rwlock_rdlock(self.0.get()) };
     }
 
     #[inline(never)]
-    fn lock_for_writing(&self) {
+    pub(super) fn lock_for_writing(&self) {
         // SAFETY: as above.
         unsafe { libc::pthread_rwlock_wrlock(self.0.get()) };
     }
 
-    fn unlock(&self) {
+    pub(super) fn unlock(&self) {
         // SAFETY: as above; only a thread that locked it unlocks it.
         unsafe { libc::pthread_rwlock_unlock(self.0.get()) };
     }
 }
 
 fn hold_rwlock(stage: &Stage, [holder, beside]: [&'static str; 2]) -> Result<()> {
-    let lock = Arc::new(Rwlock(UnsafeCell::new(libc::PTHREAD_RWLOCK_INITIALIZER)));
+    let lock = Arc::new(Rwlock::unlocked());
     let (holder, beside) = (stage.role(holder)?, stage.role(beside)?);
     let (reader, writer) = (stage.role("reader")?, stage.role("writer")?);
     let (held, stopped) = (stage.word()?, stage.stopped());

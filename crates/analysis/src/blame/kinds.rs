@@ -104,6 +104,9 @@ pub enum Reason {
     EventLoop,
     /// The thread was stopped by a signal, or frozen: whoever had it go on did not keep it waiting.
     Stopped,
+    /// Somebody held the lock that was waited for, and nothing tells who: not the thread that let go of
+    /// it last.
+    HolderUnknown,
 }
 
 impl Reason {

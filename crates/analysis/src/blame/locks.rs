@@ -26,7 +26,18 @@ use super::{
 };
 
 /// Identifies a futex: its address, and for a private one its process.
-type FutexKey = (Option<Tgid>, u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FutexKey {
+    process: Option<Tgid>,
+    address: u64,
+}
+
+impl FutexKey {
+    /// Returns the process that the futex belongs to; none if several may share it.
+    pub(super) fn process(self) -> Option<Tgid> {
+        self.process
+    }
+}
 
 /// The value that a waiter expects in the futex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +101,8 @@ impl FutexWait {
             }
             _ => FutexWake::Otherwise,
         };
-        Some(Self { key: (private.then_some(wait.tgid), address), expects, ended })
+        let key = FutexKey { process: private.then_some(wait.tgid), address };
+        Some(Self { key, expects, ended })
     }
 
     /// Returns whether the waiter expects the value of a contended lock, or asked for a lock with
@@ -110,7 +122,12 @@ impl FutexWait {
 
     /// Returns the process that the futex belongs to; none if several may share it.
     pub(super) fn process(self) -> Option<Tgid> {
-        self.key.0
+        self.key.process
+    }
+
+    /// Returns the futex if another thread ended the wait through it.
+    pub(super) fn released(self) -> Option<FutexKey> {
+        (self.ended == FutexWake::ByRelease).then_some(self.key)
     }
 }
 
@@ -182,7 +199,7 @@ impl Locks {
         }
         let mut numbers: HashMap<FutexKey, u32> = HashMap::new();
         for (key, draft) in drafts {
-            let is_proven = draft.is_no_counter || gaps.has_any(key.0);
+            let is_proven = draft.is_no_counter || gaps.has_any(key.process);
             if draft.looks_like_lock && is_proven {
                 numbers.insert(key, u32::try_from(numbers.len()).unwrap_or(u32::MAX));
             }

@@ -27,6 +27,7 @@ mod parts;
 mod pattern_analysis;
 mod process_wakes;
 mod retries;
+mod shared_locks;
 mod signal;
 mod sleep_length;
 mod sleeps;
@@ -70,6 +71,7 @@ use locks::Locks;
 use mailboxes::Mailboxes;
 use pattern_analysis::PatternAnalysis;
 use process_wakes::ProcessWakes;
+use shared_locks::SharedLocks;
 use timed_retries::TimedRetries;
 use wake_source::PatternWakeSource;
 
@@ -89,6 +91,7 @@ pub struct Blame<'a> {
     /// Each thread's samples in order of time, by [`ThreadIndex`].
     samples: Vec<Vec<(Timestamp, StackPairId)>>,
     locks: Locks,
+    shared_locks: SharedLocks,
     timed_retries: TimedRetries,
     interpreter_locks: InterpreterLockHolders,
     mailboxes: Mailboxes,
@@ -108,16 +111,17 @@ impl<'a> Blame<'a> {
             let gaps = Gaps::new(timeline);
             let locks = Locks::new(recording, &patterns, &gaps);
             locks.mark_waits_busy(&mut patterns);
+            let shared_locks = SharedLocks::new(recording, &patterns);
             let timed_retries = TimedRetries::new(recording, timeline, &patterns);
             let interpreter_locks = InterpreterLockHolders::new(recording, timeline, &patterns);
             let mailboxes = Mailboxes::new(recording, &mut patterns);
             let process_wakes = ProcessWakes::new(recording, &patterns);
-            let of_locks = (locks, timed_retries, interpreter_locks);
+            let of_locks = (locks, shared_locks, timed_retries, interpreter_locks);
             (stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes))
         };
         let ((stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes)), cpus) =
             rayon::join(of_records, || CpuOccupancy::new(timeline));
-        let (locks, timed_retries, interpreter_locks) = of_locks;
+        let (locks, shared_locks, timed_retries, interpreter_locks) = of_locks;
         Self {
             recording,
             timeline,
@@ -126,6 +130,7 @@ impl<'a> Blame<'a> {
             threads_by_process: OnceLock::new(),
             samples: samples(recording, timeline, &stacks),
             locks,
+            shared_locks,
             timed_retries,
             interpreter_locks,
             mailboxes,

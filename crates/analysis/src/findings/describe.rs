@@ -284,6 +284,9 @@ impl Words<'_> {
                 Some(Reason::EventLoop) => {
                     "keeps it waiting among other requests (event loop or queue)".to_owned()
                 }
+                Some(Reason::HolderUnknown) => {
+                    "waits for a lock, and nothing tells who had it then".to_owned()
+                }
                 Some(Reason::Stopped) => {
                     slept.and_then(|slept| slept.stop).map_or("is stopped", Stop::words).to_owned()
                 }

@@ -9,6 +9,8 @@ use super::{module_name, plain_name};
 pub enum LockName {
     /// A mutex, a monitor, a latch: nothing more is known.
     Plain,
+    /// A readers-writer lock, which the thread wants for itself alone.
+    Write,
     /// The lock of Python's interpreter, of which a process has one.
     Gil,
     /// The lock of Ruby's interpreter, of which a process has one.
@@ -30,6 +32,7 @@ impl LockName {
     pub fn words(self) -> &'static str {
         match self {
             Self::Plain => "a lock",
+            Self::Write => "a readers-writer lock, to write",
             Self::Gil => "the interpreter's lock (GIL)",
             Self::Gvl => "the interpreter's lock (GVL)",
             Self::Sqlite => "a lock of the SQLite database",
@@ -65,12 +68,8 @@ const LOCKS: &[(LockName, &[&str])] = &[
             "pthread_mutex_clocklock_common",
             "pthread_rwlock_rdlock",
             "pthread_rwlock_rdlock_full64",
-            "pthread_rwlock_wrlock",
-            "pthread_rwlock_wrlock_full64",
             "pthread_rwlock_timedrdlock",
-            "pthread_rwlock_timedwrlock",
             "pthread_rwlock_clockrdlock",
-            "pthread_rwlock_clockwrlock",
             "futex_lock_pi64",
             // The JVM, https://github.com/openjdk/jdk/tree/jdk-21%2B35/src/hotspot/share/runtime
             "ObjectMonitor::enter",
@@ -98,6 +97,15 @@ const LOCKS: &[(LockName, &[&str])] = &[
             "rb_mutex_lock",
             "do_mutex_lock",
             "rb_monitor_enter",
+        ],
+    ),
+    (
+        LockName::Write,
+        &[
+            "pthread_rwlock_wrlock",
+            "pthread_rwlock_wrlock_full64",
+            "pthread_rwlock_timedwrlock",
+            "pthread_rwlock_clockwrlock",
         ],
     ),
     // CPython exports all but the first, and they do nothing else. `take_gil`, which they call, has no
@@ -316,13 +324,15 @@ mod tests {
 
     #[test]
     fn locks_of_many_runtimes_are_known() {
-        use LockName::{Gil, Gvl, Metadata, Plain, Row, Sqlite};
+        use LockName::{Gil, Gvl, Metadata, Plain, Row, Sqlite, Write};
         for (name, lock) in [
             ("__pthread_mutex_lock_full", Some(Plain)),
             ("std::sys::sync::mutex::futex::Mutex::lock_contended", Some(Plain)),
             ("std::sys::unix::locks::futex_mutex::Mutex::lock_contended", Some(Plain)),
             ("std::sys::sync::rwlock::futex::RwLock::write_contended", Some(Plain)),
             ("parking_lot::raw_rwlock::RawRwLock::lock_shared_slow", Some(Plain)),
+            ("___pthread_rwlock_rdlock", Some(Plain)),
+            ("___pthread_rwlock_wrlock", Some(Write)),
             ("rb_mutex_lock", Some(Plain)),
             ("thread_sched_to_running", Some(Gvl)),
             ("take_gil", Some(Gil)),

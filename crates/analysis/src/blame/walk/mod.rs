@@ -297,8 +297,10 @@ impl<'b> Walker<'b> {
             lock.and_then(|lock| self.blame.gaps.last_end(lock.process(), stretch.from, release));
         let known = stretch.since(gap.unwrap_or(stretch.from));
         self.push_unattributed(Reason::Lost, known.from.since(stretch.from), at);
-        if known.length() > Nanos(0) {
-            self.walk_waker(released, known, at);
+        let held = known.since(self.blame.find_start_of_hold(released, (known.from, known.to)));
+        self.push_unattributed(Reason::HolderUnknown, held.from.since(known.from), at);
+        if held.length() > Nanos(0) {
+            self.walk_waker(released, held, at);
         }
     }
 
