@@ -122,7 +122,13 @@ fn a_client_waits_for_what_the_loop_computes_for_others() -> Result<()> {
 /// A loop that takes what its clients ask for out of a mailbox is one without `epoll`.
 #[test]
 fn a_client_waits_for_the_server_that_a_loop_with_a_mailbox_asks() -> Result<()> {
-    for (name, cause) in [("mailbox-channel-server", "futex"), ("mailbox-pipe-server", "pipe")] {
+    for (name, cause) in [
+        ("mailbox-channel-server", "futex"),
+        ("mailbox-pipe-server", "pipe"),
+        ("mailbox-epoll-server", "pipe"),
+        ("mailbox-signalfd-server", "pipe"),
+        ("mailbox-sigwait-server", "pipe"),
+    ] {
         let case = Case::profile(name)?;
         let [in_loop, server] = ["loop", "server"].map(|role| case.tid(role));
         // A server that nobody was seen to ask takes the loop's place in the chain.
@@ -146,10 +152,35 @@ fn a_client_waits_for_the_server_that_a_loop_with_a_mailbox_asks() -> Result<()>
 
 #[test]
 fn a_client_waits_for_what_a_loop_with_a_mailbox_computes() -> Result<()> {
-    for (name, cause) in [("mailbox-channel-loop", "futex"), ("mailbox-pipe-loop", "pipe")] {
+    for (name, cause) in [
+        ("mailbox-channel-loop", "futex"),
+        ("mailbox-pipe-loop", "pipe"),
+        ("mailbox-signalfd-loop", "pipe"),
+    ] {
         let case = Case::profile(name)?;
         let in_loop = case.tid("loop");
         check_waits_on(cause, &case, name, "a", |blame| blame.blamed_tid() == Some(in_loop))?;
     }
+    Ok(())
+}
+
+/// What passes a result on got others meanwhile, which it passed on to somebody else.
+#[test]
+fn who_waits_for_a_result_that_is_passed_on_waits_for_the_worker_that_it_is_from() -> Result<()> {
+    let name = "results-passed-on";
+    let case = Case::profile(name)?;
+    let [passer, slow] = ["passer", "slow"].map(|role| case.tid(role));
+    let is_slow = |blame: &Blame| blame.path() == [passer, slow];
+    check_waits_on("pipe", &case, name, "a", |blame| {
+        is_slow(blame) || blame.blamed_tid() == Some(passer)
+    })?;
+    let parts = || {
+        let waits = case.report.waits_of(case.tid("a"), Some("pipe"));
+        waits.flat_map(|waits| &waits.blame)
+    };
+    let waited = parts().map(|part| part.ns).sum();
+    let is_sleep = |part: &&Blame| is_slow(part) && part.kind == "timer";
+    let slept = parts().filter(is_sleep).map(|part| part.ns).sum();
+    ensure!(at_least(slept, 0.5, waited), "{slept} of {waited} ns are its sleep");
     Ok(())
 }

@@ -26,7 +26,7 @@ pub const LOOP: u32 = 20;
 pub const U: u32 = 30;
 pub const B: u32 = 40;
 /// The server that the loop asks for B.
-const V: u32 = 50;
+pub const V: u32 = 50;
 pub const TIMER: u32 = 0;
 const SENDTO: u32 = 44;
 

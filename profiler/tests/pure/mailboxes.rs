@@ -10,11 +10,13 @@ use offwake_recording::{FileKind, WakeContext, units::Tid};
 
 use crate::{
     draw::edit,
-    event_loops::{A, B, LOOP, Scene, TIMER, U, ticks},
-    fixtures::{FUTEX, READ, file, syscall},
+    event_loops::{A, B, LOOP, Scene, TIMER, U, V, ticks},
+    fixtures::{EPOLL_WAIT, FUTEX, READ, file, syscall},
 };
 
 const WRITE: u32 = 1;
+const SIGTIMEDWAIT: u32 = 128;
+const SIGQUEUEINFO: u32 = 129;
 const WAIT_PRIVATE: u64 = 128;
 const WAKE_PRIVATE: u64 = 129;
 
@@ -25,6 +27,10 @@ enum Mailboxes {
     Conditions,
     /// In a pipe of its own; each thread is a process.
     Pipes,
+    /// The same, but the loop waits for its pipe in an epoll.
+    Epoll,
+    /// For signals; each thread is a process.
+    Signals,
     /// On one semaphore that all share, in one process.
     OneSemaphore,
 }
@@ -36,7 +42,9 @@ impl Mailboxes {
             for wait in waits.iter_mut() {
                 let number = match self {
                     Self::OneSemaphore => 1,
-                    Self::Conditions | Self::Pipes => u64::from(wait.tid.0),
+                    Self::Conditions | Self::Pipes | Self::Epoll | Self::Signals => {
+                        u64::from(wait.tid.0)
+                    }
                 };
                 let address = number * 0x1000;
                 let pipe = Some(file(FileKind::Pipe, number));
@@ -45,7 +53,15 @@ impl Mailboxes {
                         syscall(FUTEX, [address, WAIT_PRIVATE, 0, 0, 0, 0]),
                         syscall(FUTEX, [address, WAKE_PRIVATE, 1, 0, 0, 0]),
                     ),
-                    Self::Pipes => {
+                    Self::Signals => (
+                        syscall(SIGTIMEDWAIT, [0, 0, 0, 8, 0, 0]),
+                        syscall(SIGQUEUEINFO, [number, 34, 0, 0, 0, 0]),
+                    ),
+                    Self::Epoll if wait.tid == Tid(LOOP) => (
+                        syscall(EPOLL_WAIT, [5, 0, 1, u64::MAX, 0, 0]),
+                        syscall(WRITE, [number + 100, 0, 16, 0, 0, 0]),
+                    ),
+                    Self::Pipes | Self::Epoll => {
                         wait.file = pipe;
                         (
                             syscall(READ, [number, 0, 16, 0, 0, 0]),
@@ -58,12 +74,12 @@ impl Mailboxes {
                     && wake.context == WakeContext::Task
                 {
                     wake.syscall = wakers;
-                    wake.file = pipe.filter(|_| matches!(self, Self::Pipes));
+                    wake.file = pipe.filter(|_| matches!(self, Self::Pipes | Self::Epoll));
                 }
             }
         });
         match self {
-            Self::Pipes => scene,
+            Self::Pipes | Self::Epoll | Self::Signals => scene,
             Self::Conditions | Self::OneSemaphore => scene.in_loop_process(&[A, LOOP, U, B]),
         }
     }
@@ -73,7 +89,8 @@ impl Mailboxes {
     }
 }
 
-const SEPARATE: [Mailboxes; 2] = [Mailboxes::Conditions, Mailboxes::Pipes];
+const SEPARATE: [Mailboxes; 4] =
+    [Mailboxes::Conditions, Mailboxes::Pipes, Mailboxes::Epoll, Mailboxes::Signals];
 
 /// B asks twice while A waits, at 8 and at 13, and has its answers a tick later.
 const LIFE_OF_B: &str = "########.####.##########";
@@ -210,5 +227,34 @@ fn a_server_that_is_asked_just_after_its_answer_is_no_client() {
             .thread(B, FUTEX, "############.######.####", &[LOOP, LOOP]);
         let blame = mailboxes.put_into(scene).blame_of_wait(2);
         assert_eq!(blame, ticks(&[("work 20", 1), ("work 30", 5)]), "{mailboxes:?}");
+    }
+}
+
+/// U and V put their results into one mailbox, out of which they are passed on: U's to A, V's to B.
+fn results_passed_on(life_of_b: &str) -> Scene {
+    Scene::new(30)
+        .thread(A, FUTEX, "##..................##...#####", &[LOOP, LOOP])
+        .thread(LOOP, FUTEX, ".....#....#....#..##....######", &[V, V, V, U, U])
+        .thread(U, FUTEX, "########.........#############", &[])
+        .thread(V, FUTEX, "##############################", &[])
+        .thread(B, FUTEX, life_of_b, &[LOOP, LOOP, LOOP])
+}
+
+#[test]
+fn results_that_were_passed_on_to_others_were_not_waited_for() {
+    let expected = ticks(&[("work 20", 2), ("work 30", 7), ("timer", 9)]);
+    for mailboxes in SEPARATE {
+        let scene = results_passed_on("#.....####.####.##############");
+        assert_eq!(mailboxes.blame(scene), expected, "{mailboxes:?}");
+    }
+}
+
+/// Nobody is woken when V's results come: it may take all of them to make what A gets.
+#[test]
+fn results_that_were_passed_on_to_nobody_else_were_waited_for() {
+    let expected = ticks(&[("work 20", 5), ("work 30", 1), ("work 50", 11), ("timer", 1)]);
+    for mailboxes in SEPARATE {
+        let scene = results_passed_on("##############################");
+        assert_eq!(mailboxes.blame(scene), expected, "{mailboxes:?}");
     }
 }

@@ -18,10 +18,10 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{
-    raw,
+    polls, raw, signals,
     stage::{Role, Stage},
 };
-use crate::clock::compute;
+use crate::{clock::compute, wait_until::wait_until};
 
 /// What `a` computes before each request.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -36,7 +36,7 @@ const TRIVIAL: Duration = Duration::from_micros(50);
 /// How long `b` sleeps between two requests.
 const OTHERS_PAUSE: Duration = Duration::from_millis(2);
 
-type Message = [u8; 8];
+pub(super) type Message = [u8; 8];
 
 const SLOW: Message = *b"slow....";
 const FAST: Message = *b"fast....";
@@ -52,9 +52,9 @@ enum Culprit {
 }
 
 /// Puts messages into a mailbox.
-type Put = Arc<dyn Fn(Message) + Send + Sync>;
+pub(super) type Put = Arc<dyn Fn(Message) + Send + Sync>;
 /// Takes the next message out of a mailbox, and waits until there is one.
-type Take = Box<dyn FnMut() -> Message + Send>;
+pub(super) type Take = Box<dyn FnMut() -> Message + Send>;
 
 /// One mailbox for each role.
 struct Mailboxes {
@@ -81,7 +81,7 @@ fn channel() -> Result<(Put, Take)> {
 }
 
 /// A pipe, for processes.
-fn pipe() -> Result<(Put, Take)> {
+pub(super) fn pipe() -> Result<(Put, Take)> {
     let (out, into) = std::io::pipe().context("cannot make a pipe")?;
     let put = move |message: Message| {
         raw::write(into.as_raw_fd(), &message);
@@ -97,6 +97,79 @@ fn pipe() -> Result<(Put, Take)> {
 #[inline(never)]
 fn waits_for_message(pipe: RawFd, message: &mut Message) {
     raw::read(pipe, message);
+}
+
+/// How a loop waits for what others send it, beside a mailbox of its own for each of the others.
+#[derive(Clone, Copy)]
+enum LoopWaits {
+    /// In an epoll, for a pipe.
+    ForPipe,
+    /// In an epoll, for signals.
+    ForSignals,
+    /// For signals alone.
+    ForSignalsAlone,
+}
+
+/// The messages, in an order: a signal brings a number along.
+const MESSAGES: [Message; 4] = [SLOW, FAST, RESULT, END];
+
+fn loops_mailbox(in_loop: &'static Role, waits: LoopWaits) -> Result<(Put, Take)> {
+    match waits {
+        LoopWaits::ForPipe => {
+            let (out, into) = std::io::pipe().context("cannot make a pipe")?;
+            let other = polls::eventfd()?;
+            let epoll = polls::epoll_on_all(&[out.as_raw_fd(), other.0.as_raw_fd()])?;
+            let put = move |message: Message| {
+                raw::write(into.as_raw_fd(), &message);
+            };
+            let take = move || {
+                let _stays_open = &other;
+                polls::waits_in_epoll(epoll.as_raw_fd());
+                let mut message = END;
+                waits_for_message(out.as_raw_fd(), &mut message);
+                message
+            };
+            Ok((Arc::new(put), Box::new(take)))
+        }
+        LoopWaits::ForSignals | LoopWaits::ForSignalsAlone => {
+            signals::block(signals::queued());
+            let put = move |message: Message| {
+                let number = MESSAGES.iter().position(|known| *known == message);
+                signals::queue(in_loop.tid(), signals::queued(), number.unwrap_or(0));
+            };
+            let is_alone = matches!(waits, LoopWaits::ForSignalsAlone);
+            let mut epoll = None;
+            let take = move || {
+                if is_alone {
+                    return MESSAGES[signals::wait_for_number(signals::queued())];
+                }
+                // An epoll waits for the signals of the process that tells it of the signalfd.
+                let (epoll, signals) = epoll.get_or_insert_with(|| {
+                    let signals = signals::signalfd(signals::queued()).expect("a signalfd");
+                    (polls::epoll_on(&signals).expect("an epoll"), signals)
+                });
+                polls::waits_in_epoll(epoll.as_raw_fd());
+                MESSAGES[signals::read_number(signals.as_raw_fd())]
+            };
+            Ok((Arc::new(put), Box::new(take)))
+        }
+    }
+}
+
+pub(super) fn server_behind_epoll(stage: &Stage) -> Result<()> {
+    among_waiting_processes(stage, Culprit::Server, LoopWaits::ForPipe)
+}
+
+pub(super) fn server_behind_signals(stage: &Stage) -> Result<()> {
+    among_waiting_processes(stage, Culprit::Server, LoopWaits::ForSignals)
+}
+
+pub(super) fn loop_behind_signals(stage: &Stage) -> Result<()> {
+    among_waiting_processes(stage, Culprit::Loop, LoopWaits::ForSignals)
+}
+
+pub(super) fn server_behind_signals_alone(stage: &Stage) -> Result<()> {
+    among_waiting_processes(stage, Culprit::Server, LoopWaits::ForSignalsAlone)
 }
 
 pub(super) fn server_behind_channels(stage: &Stage) -> Result<()> {
@@ -131,13 +204,28 @@ fn among_threads(stage: &Stage, culprit: Culprit) -> Result<()> {
 }
 
 fn among_processes(stage: &Stage, culprit: Culprit) -> Result<()> {
-    let Mailboxes { in_loop, server, a, b } = Mailboxes::new(pipe)?;
+    play_among_processes(stage, culprit, stage.role("loop")?, pipe()?)
+}
+
+fn among_waiting_processes(stage: &Stage, culprit: Culprit, waits: LoopWaits) -> Result<()> {
+    let in_loop = stage.role("loop")?;
+    play_among_processes(stage, culprit, in_loop, loops_mailbox(in_loop, waits)?)
+}
+
+fn play_among_processes(
+    stage: &Stage,
+    culprit: Culprit,
+    role_of_loop: &'static Role,
+    in_loop: (Put, Take),
+) -> Result<()> {
+    let (server, a, b) = (pipe()?, pipe()?, pipe()?);
     let [role_of_a, role_of_b] = [stage.role("a")?, stage.role("b")?];
-    let [role_of_loop, role_of_server] = [stage.role("loop")?, stage.role("server")?];
+    let role_of_server = stage.role("server")?;
     let stopped = stage.stopped();
     let to_loop = in_loop.0;
     let ends = (server.0, a.0, b.0);
     stage.process(|| serve(role_of_loop, in_loop.1, ends, culprit))?;
+    wait_until("the loop to be there", || Ok((role_of_loop.tid() != 0).then_some(())))?;
     stage.process(|| answer_slowly(role_of_server, server.1, &to_loop))?;
     stage.process(|| ask_slow(role_of_a, a.1, &to_loop, stopped))?;
     stage.process(|| ask_fast(role_of_b, b.1, &to_loop, stopped))?;

@@ -35,6 +35,7 @@ mod moves;
 mod mutex;
 mod namespaces;
 mod owned_locks;
+mod passed_on;
 mod polled;
 mod polls;
 mod queues;
@@ -171,6 +172,11 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("mailbox-channel-loop", mailboxes::loop_behind_channels),
     ("mailbox-pipe-server", mailboxes::server_behind_pipes),
     ("mailbox-pipe-loop", mailboxes::loop_behind_pipes),
+    ("mailbox-epoll-server", mailboxes::server_behind_epoll),
+    ("mailbox-signalfd-server", mailboxes::server_behind_signals),
+    ("mailbox-signalfd-loop", mailboxes::loop_behind_signals),
+    ("mailbox-sigwait-server", mailboxes::server_behind_signals_alone),
+    ("results-passed-on", passed_on::results_of_two),
     ("spinner", quotas::spinner),
     ("spinner-beside-a-hog", quotas::spinner_beside_a_hog),
     ("server-beside-a-hog", quotas::server_beside_a_hog),

@@ -101,14 +101,15 @@ fn write_after_work(stage: &Stage, writer: &'static Role, writes: OwnedFd) -> Re
     })
 }
 
-fn eventfd() -> Result<(OwnedFd, OwnedFd)> {
+/// An eventfd, and another descriptor of it.
+pub(super) fn eventfd() -> Result<(OwnedFd, OwnedFd)> {
     // SAFETY: takes plain integers.
     let reads = descriptor(unsafe { libc::eventfd(0, 0) }, "make an eventfd")?;
     let writes = reads.try_clone().context("cannot duplicate an eventfd")?;
     Ok((reads, writes))
 }
 
-fn descriptor(result: RawFd, what: &str) -> Result<OwnedFd> {
+pub(super) fn descriptor(result: RawFd, what: &str) -> Result<OwnedFd> {
     anyhow::ensure!(result >= 0, "cannot {what}: {}", io::Error::last_os_error());
     // SAFETY: the descriptor was just made, nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })

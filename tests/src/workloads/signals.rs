@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, OwnedFd, RawFd},
     sync::atomic::{AtomicU32, Ordering::SeqCst},
     time::Duration,
 };
@@ -99,6 +99,54 @@ fn next_wait(begun: &AtomicU32, sender: &Role) -> Option<()> {
 fn sends(tid: u32) {
     // SAFETY: takes plain integers; the signal is blocked or waited for.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, SIGNAL) };
+}
+
+/// A signal that brings a number along, and of which several can be pending.
+pub(super) fn queued() -> libc::c_int {
+    libc::SIGRTMIN()
+}
+
+/// Blocks a signal in the calling thread and all that it starts.
+pub(super) fn block(signal: libc::c_int) {
+    let set = set_of(signal);
+    // SAFETY: the set is valid.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+}
+
+/// Sends a signal with a number to a process.
+pub(super) fn queue(process: u32, signal: libc::c_int, number: usize) {
+    let value = libc::sigval { sival_ptr: std::ptr::without_provenance_mut(number) };
+    // SAFETY: takes plain values; the number is no pointer to anybody.
+    unsafe { libc::sigqueue(process.cast_signed(), signal, value) };
+}
+
+/// Waits for a signal, and returns its number.
+#[inline(never)]
+pub(super) fn wait_for_number(signal: libc::c_int) -> usize {
+    let set = set_of(signal);
+    // SAFETY: all bytes zero are a value.
+    let mut told: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is valid, and `told` a place to write to.
+    unsafe { libc::sigwaitinfo(&raw const set, &raw mut told) };
+    // SAFETY: the signal was queued with a value.
+    unsafe { told.si_value() }.sival_ptr.addr()
+}
+
+/// A signalfd for a signal that is blocked.
+pub(super) fn signalfd(signal: libc::c_int) -> Result<OwnedFd> {
+    let set = set_of(signal);
+    // SAFETY: the set is valid.
+    super::polls::descriptor(unsafe { libc::signalfd(-1, &raw const set, 0) }, "make a signalfd")
+}
+
+/// Reads the number of the next signal from a signalfd.
+#[inline(never)]
+pub(super) fn read_number(signals: RawFd) -> usize {
+    // SAFETY: all bytes zero are a value.
+    let mut told: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+    // SAFETY: the place is as long as it says.
+    unsafe { libc::read(signals, (&raw mut told).cast(), size_of_val(&told)) };
+    usize::try_from(told.ssi_ptr).unwrap_or(0)
 }
 
 fn signals() -> libc::sigset_t {

@@ -11,6 +11,14 @@
 //! That B's requests end its waits says nothing about A. A mailbox is known by one of its clients, who put
 //! something into it, and was woken by the loop in the very slice that this began; or by somebody whose
 //! messages nobody waits for: the loop wakes nobody in the slices that they begin.
+//!
+//! Another kind of thread passes on what comes: the results of a pool's workers, each to whoever waits for
+//! it. It has no clients, but wakes now one, now another thread.
+//!
+//! ```text
+//! A         ======================= waits ==================+--
+//! passes on ..wait..[ to B ]..wait..[ to B ]..wait..[ to A ]..
+//! ```
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,7 +36,7 @@ use super::{
     locks::FutexWait,
     pattern_analysis::PatternAnalysis,
     wake_source::PatternWakeSource,
-    work_waits::WorkWait,
+    work_waits::{self, WorkWait},
 };
 
 /// What a process waits on for whatever others put into it.
@@ -42,6 +50,12 @@ pub(super) struct MailboxKey {
 enum Place {
     /// A condition variable or a semaphore.
     Futex(u64),
+    /// An epoll, or a ring of `io_uring`, by its descriptor.
+    Ring(u32),
+    /// Whatever a thread polls.
+    Polled(Tid),
+    /// The signals that the process waits for: `sigwait`, a `signalfd`.
+    Signals,
     /// A pipe, an eventfd, a socket, a POSIX message queue. The number has to do for an eventfd: all of
     /// them have one inode.
     File(u32, FileId),
@@ -71,11 +85,19 @@ impl MailboxKey {
                 } => Place::Futex(address & !7),
                 WaitedOn::Futex { .. } | WaitedOn::File { .. } => return None,
             },
-            Cause::Pipe | Cause::Eventfd | Cause::Mqueue | Cause::Socket if reads() => {
+            Cause::Pipe | Cause::Eventfd | Cause::Mqueue | Cause::Socket | Cause::Inotify
+                if reads() =>
+            {
                 match waited_on(wait, cause)? {
                     WaitedOn::File { fd, file } => Place::File(fd, file),
                     WaitedOn::Futex { .. } => return None,
                 }
+            }
+            Cause::Signal => Place::Signals,
+            Cause::Poll | Cause::IoUring if work_waits::is_event_loop(wait, cause, evidence) => {
+                let descriptor = (wait.syscall.as_ref())
+                    .and_then(|syscall| syscalls::descriptor(syscall, wait.polled_fd));
+                descriptor.map_or(Place::Polled(wait.tid), Place::Ring)
             }
             Cause::SysvMsg if reads() => {
                 let [queue, _, _, kind, ..] = wait.syscall?.args;
@@ -101,11 +123,22 @@ struct Mailbox {
     clients: HashSet<Tid>,
     /// Those of them upon whose messages nobody was woken.
     unheeded: HashSet<Tid>,
+    /// Who else was woken first of all when something had come.
+    recipients: HashSet<Tid>,
 }
 
 /// The mailboxes of a recording from which threads serve several others.
 #[derive(Debug, Default)]
-pub(super) struct Mailboxes(Vec<Mailbox>);
+pub(super) struct Mailboxes {
+    all: Vec<Mailbox>,
+    /// What each thread did that passes on what comes, in order of time.
+    slices: SlicesByThread,
+}
+
+/// What the threads behind each mailbox did for each thread.
+type AnswersByThread = HashMap<(u32, Tid), Answers>;
+/// What each thread with a mailbox did, in order of time.
+type SlicesByThread = HashMap<Tid, Vec<Slice>>;
 
 /// How often something must be seen to count: once may be by chance.
 const MIN_SEEN: u32 = 2;
@@ -117,6 +150,8 @@ struct Answers {
     in_own_slice: u32,
     /// How often they did later, or in slices that others had begun.
     in_other_slice: u32,
+    /// How often they woke it first of all in slices that others had begun.
+    first_in_other_slice: u32,
     /// The number of slices that it began.
     begun: u32,
     /// The number of those in which they woke nobody.
@@ -130,7 +165,8 @@ impl Mailboxes {
         if mailboxes.is_empty() {
             return Self::default();
         }
-        for ((mailbox, tid), answers) in count_answers(recording, patterns, &by_pattern) {
+        let (answers, mut slices) = count_answers(recording, patterns, &by_pattern);
+        for ((mailbox, tid), answers) in answers {
             let Some(mailbox) = mailboxes.get_mut(mailbox as usize) else { continue };
             // A server that is asked for more in the slice that its own answer began is mostly asked in
             // others.
@@ -138,17 +174,46 @@ impl Mailboxes {
                 mailbox.clients.insert(tid);
             } else if answers.silent >= MIN_SEEN && answers.silent > answers.begun / 2 {
                 mailbox.unheeded.insert(tid);
+            } else if answers.first_in_other_slice >= MIN_SEEN {
+                mailbox.recipients.insert(tid);
             }
         }
         for (analysis, number) in patterns.iter_mut().zip(by_pattern) {
             let Some(number) = number else { continue };
             let Some(mailbox) = mailboxes.get(number as usize) else { continue };
-            if mailbox.is_of_several() && analysis.work_wait == WorkWait::No {
+            if analysis.work_wait != WorkWait::No {
+                continue;
+            }
+            if mailbox.is_of_several() {
                 analysis.mailbox = Some(MailboxId(number));
                 analysis.work_wait = mailbox.work_wait(analysis);
+            } else if mailbox.is_passed_on() && analysis.waker().is_some() {
+                analysis.mailbox = Some(MailboxId(number));
+                analysis.work_wait = WorkWait::PassedOn;
             }
         }
-        Self(mailboxes)
+        let passes_on = |slice: &Slice| {
+            (mailboxes.get(slice.mailbox as usize)).is_some_and(Mailbox::is_passed_on)
+        };
+        slices.retain(|_, slices| slices.iter().any(passes_on));
+        Self { all: mailboxes, slices }
+    }
+
+    /// Returns whether a thread that passes on what comes did so mostly for others than `waiter` in the
+    /// slices that began after `from` and before `to`. What it got from them is nothing that `waiter`
+    /// waited for.
+    pub(super) fn passed_on_to_others(
+        &self,
+        (thread, waiter): (Tid, Tid),
+        (from, to): (Timestamp, Timestamp),
+    ) -> bool {
+        let slices = self.slices.get(&thread).map_or([].as_slice(), Vec::as_slice);
+        let first = slices.partition_point(|slice| slice.begun <= from);
+        let end = slices.partition_point(|slice| slice.begun < to);
+        let between = slices.get(first..end).unwrap_or_default();
+        let is_for_other = |slice: &&Slice| slice.first_woken.is_some_and(|tid| tid != waiter);
+        let for_others = between.iter().filter(is_for_other).count();
+        for_others > 0 && for_others * 2 >= between.len()
     }
 
     /// Returns whether the threads behind a mailbox serve `waiter`, and others beside it. One that asked
@@ -160,7 +225,7 @@ impl Mailboxes {
         waiter: ThreadIndex,
     ) -> bool {
         let (Some(mailbox), Some(waiter)) =
-            (self.0.get(mailbox.0 as usize), timeline.thread(waiter))
+            (self.all.get(mailbox.0 as usize), timeline.thread(waiter))
         else {
             return false;
         };
@@ -176,6 +241,11 @@ impl Mailboxes {
 impl Mailbox {
     fn is_of_several(&self) -> bool {
         !self.clients.is_empty() || !self.unheeded.is_empty()
+    }
+
+    /// Returns whether what comes is passed on, now to one thread, now to another.
+    fn is_passed_on(&self) -> bool {
+        !self.is_of_several() && self.recipients.len() > 1
     }
 
     /// Decides what the waits of a pattern were ended by.
@@ -235,11 +305,11 @@ fn count_answers(
     recording: &Recording,
     patterns: &[PatternAnalysis],
     by_pattern: &[Option<u32>],
-) -> HashMap<(u32, Tid), Answers> {
+) -> (AnswersByThread, SlicesByThread) {
     let waits = &recording.waits;
     let rows = || waits.rows().iter().filter(|row| wake_use(row) != WakeUse::Stale);
     // What began the slices of each thread.
-    let mut slices: HashMap<Tid, Vec<Slice>> = HashMap::new();
+    let mut slices = SlicesByThread::new();
     for row in rows() {
         let place = row.pattern.index();
         if let (Some(Some(mailbox)), Some(at), Some(sender)) = (
@@ -251,7 +321,7 @@ fn count_answers(
                 begun: at,
                 mailbox: *mailbox,
                 giver: sender.tid,
-                is_silent: true,
+                first_woken: None,
             });
         }
     }
@@ -266,32 +336,35 @@ fn count_answers(
         })
         .collect();
     wakes.sort_unstable();
-    let mut answers: HashMap<(u32, Tid), Answers> = HashMap::new();
+    let mut answers = AnswersByThread::new();
     for (at, waker, woken) in wakes {
         let Some(slices) = slices.get_mut(&waker) else { continue };
         let begun = slices.partition_point(|slice| slice.begun <= at);
         let Some(slice) = begun.checked_sub(1).and_then(|n| slices.get_mut(n)) else { continue };
-        let is_first = std::mem::replace(&mut slice.is_silent, false);
+        let is_first = slice.first_woken.is_none();
+        slice.first_woken.get_or_insert(woken);
         let counted = answers.entry((slice.mailbox, woken)).or_default();
         // What comes after an answer to somebody else may be asked for a request that came meanwhile.
         match is_first && slice.giver == woken {
             true => counted.in_own_slice += 1,
             false => counted.in_other_slice += 1,
         }
+        counted.first_in_other_slice += u32::from(is_first && slice.giver != woken);
     }
-    for slice in slices.into_values().flatten() {
+    for slice in slices.values().flatten() {
         let counted = answers.entry((slice.mailbox, slice.giver)).or_default();
         counted.begun += 1;
-        counted.silent += u32::from(slice.is_silent);
+        counted.silent += u32::from(slice.first_woken.is_none());
     }
-    answers
+    (answers, slices)
 }
 
 /// What a thread did after it had something out of its mailbox.
+#[derive(Debug)]
 struct Slice {
     begun: Timestamp,
     mailbox: u32,
     giver: Tid,
-    /// Whether it woke nobody.
-    is_silent: bool,
+    /// Whom it woke first of all.
+    first_woken: Option<Tid>,
 }

@@ -42,6 +42,8 @@ pub(super) enum WorkWait {
     Answer,
     /// An event loop got something through a connection whose ends can't be told apart.
     Unclear,
+    /// A thread that passes on what comes, now to one thread, now to another, got something.
+    PassedOn,
     /// A timeout of the event loop's own, or an event from outside of every thread.
     External,
 }
@@ -84,15 +86,19 @@ impl WorkWait {
         }
     }
 
-    /// Returns whether an event loop waited, of which other processes ask something.
+    /// Returns whether an event loop waited, of which other processes ask something, or a thread that
+    /// passes on what they have to say.
     pub(super) fn is_among_processes(self) -> bool {
-        matches!(self, Self::OwnProcess | Self::Request | Self::Answer | Self::Unclear)
+        matches!(
+            self,
+            Self::OwnProcess | Self::Request | Self::Answer | Self::Unclear | Self::PassedOn
+        )
     }
 }
 
 /// Returns whether a thread waits for any of several files. Who waits for an answer or a lock, or
 /// for one file alone, does so in the middle of something.
-fn is_event_loop(wait: &Wait, cause: Cause, evidence: FrameEvidence) -> bool {
+pub(super) fn is_event_loop(wait: &Wait, cause: Cause, evidence: FrameEvidence) -> bool {
     let waits_for_any = match wait.syscall.as_ref().map(|call| (syscalls::name(call), call.args)) {
         Some((Some("poll" | "ppoll" | "ppoll_time64"), [_, files, ..])) => files > 1,
         _ => true,
@@ -176,7 +182,13 @@ impl Expects {
         };
         let is_answer = match cause {
             Cause::Futex => futex.is_some_and(|futex| !futex.looks_like_lock()),
-            Cause::Socket | Cause::Pipe | Cause::Eventfd | Cause::Mqueue | Cause::SysvMsg => true,
+            Cause::Socket
+            | Cause::Pipe
+            | Cause::Eventfd
+            | Cause::Mqueue
+            | Cause::SysvMsg
+            | Cause::Signal
+            | Cause::Inotify => true,
             // PostgreSQL's latches are set by signals, by whoever lets go of a lock.
             Cause::Poll | Cause::IoUring => !is_by_signal(),
             _ => false,

@@ -70,7 +70,8 @@ impl Walker<'_> {
     ) -> WorkStep {
         let blame = self.blame;
         let Some((_, pattern)) = blame.pattern(wait) else { return WorkStep::NoWorkWait };
-        if pattern.mailbox.is_some_and(|mailbox| !self.is_served_from(mailbox)) {
+        let is_passed_on = pattern.work_wait == WorkWait::PassedOn;
+        if !is_passed_on && pattern.mailbox.is_some_and(|mailbox| !self.is_served_from(mailbox)) {
             return WorkStep::NoWorkWait;
         }
         match (pattern.work_wait, leg.at.expects) {
@@ -81,6 +82,7 @@ impl Walker<'_> {
             }
             (_, Expects::Progress) => WorkStep::NoWorkWait,
             (WorkWait::HandedOver, Expects::Answer) => self.move_to_waker(wait, rest, leg),
+            (WorkWait::PassedOn, Expects::Answer) => self.walk_passed_on(wait, pattern, rest, leg),
             (WorkWait::Request, Expects::Answer)
                 if pattern.mailbox.is_some() && self.is_at_work_for_waiter(wait, rest, leg) =>
             {
@@ -94,6 +96,43 @@ impl Walker<'_> {
                 self.walk_answer(wait, pattern, rest, leg)
             }
         }
+    }
+
+    /// Walks the time before something came that was passed on to the waiter. Where most of what came
+    /// before was passed on to others, that time belongs to the one that it came from, from when that one
+    /// was asked if anybody saw that.
+    ///
+    /// ```text
+    /// A         ======================= waits ==================+--
+    /// passes on ..wait..[ to B ]..wait..[ to B ]..wait..[ to A ]..
+    /// U         ---- works, sleeps ---------------------+
+    /// ```
+    fn walk_passed_on(
+        &mut self,
+        wait: WaitIndex,
+        pattern: &PatternAnalysis,
+        rest: TimeRange,
+        leg: &Leg,
+    ) -> WorkStep {
+        let timeline = self.blame.timeline;
+        let waiter = self.threads.len().checked_sub(2).and_then(|place| self.threads.get(place));
+        let tid = |thread: ThreadIndex| timeline.thread(thread).map(|thread| thread.tid);
+        let pair = tid(leg.thread).zip(waiter.copied().and_then(tid));
+        let (Some(pair), Some(place)) = (pair, timeline.blocked_interval(wait)) else {
+            return WorkStep::NoWorkWait;
+        };
+        if !self.blame.mailboxes.passed_on_to_others(pair, (rest.from, place.from)) {
+            return WorkStep::NoWorkWait;
+        }
+        let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
+        let asked = match self.blame.find_ask(wait, |_| false) {
+            AskSearch::Found(ask) => rest.since(ask.at),
+            AskSearch::Unseen(_) => rest,
+        };
+        // Before, its question was on the way, or nobody was free to work on it.
+        self.push_unattributed(Reason::EventLoop, asked.from.since(rest.from), at);
+        self.walk_waker(wait, asked, at);
+        WorkStep::Done
     }
 
     /// Returns whether the thread before the one that is walked is one of several that the latter serves
