@@ -108,10 +108,15 @@ impl<'a> Blame<'a> {
             let gaps = Gaps::new(timeline);
             let locks = Locks::new(recording, &patterns, &gaps);
             locks.mark_waits_busy(&mut patterns);
-            let timed_retries = TimedRetries::new(recording, timeline, &patterns);
-            let interpreter_locks = InterpreterLockHolders::new(recording, timeline, &patterns);
             let mailboxes = Mailboxes::new(recording, &mut patterns);
-            let process_wakes = ProcessWakes::new(recording, &patterns);
+            let ((timed_retries, interpreter_locks), process_wakes) = rayon::join(
+                || {
+                    let timed_retries = TimedRetries::new(recording, timeline, &patterns);
+                    let holders = InterpreterLockHolders::new(recording, timeline, &patterns);
+                    (timed_retries, holders)
+                },
+                || ProcessWakes::new(recording, &patterns),
+            );
             let of_locks = (locks, timed_retries, interpreter_locks);
             (stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes))
         };
@@ -409,8 +414,7 @@ impl<'a> Blame<'a> {
         for interval in life.track.iter() {
             if let State::Runnable(queued) = interval.state {
                 let times = (interval.from, interval.to);
-                let (recording, timeline) = (self.recording, self.timeline);
-                self.cpus.holders(recording, timeline, queued, times, &mut hints, &mut visit);
+                self.cpus.holders(self.recording, queued, times, &mut hints, &mut visit);
             }
         }
     }
