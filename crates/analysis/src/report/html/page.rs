@@ -82,6 +82,8 @@ struct PageFinding {
     kind: FindingKind,
     share: f64,
     ns: u64,
+    /// How many threads that time is of.
+    threads: u64,
     lines: Vec<PageLine>,
     /// What finds the waits of these threads.
     search: String,
@@ -187,6 +189,7 @@ fn page_findings(report: &Report) -> PageFindings {
             kind: finding.kind,
             share: finding.share,
             ns: finding.ns.0,
+            threads: finding.threads,
             lines: (finding.lines.iter())
                 .map(|line| PageLine {
                     depth: line.depth,
