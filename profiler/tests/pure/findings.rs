@@ -120,6 +120,32 @@ fn a_chain_has_a_line_for_each_hop_that_says_where_it_slept_and_ends_with_the_ca
     assert!(lines[2].contains("← cause"), "{lines:#?}");
 }
 
+/// A second client of the server waits for what the first one does.
+#[test]
+fn findings_that_lead_to_the_cause_of_one_before_them_say_so() {
+    let mut r = three_programs();
+    live(&mut r, 8, &format!("#{}r#", ".".repeat(74)), 60);
+    r.processes.push(process(8, &["worker", "--queue", "mail"]));
+    let ask = user(&mut r, 8, &["libc.so.6 recv", "worker ask_too", "worker main"]);
+    edit(&mut r, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(8)) {
+            (wait.user_stack, wait.syscall) = (ask, syscall(RECVFROM, [3, 0, 0, 0, 0, 0]));
+        }
+    });
+    let list = report(&mut r).findings.list;
+    let leads_on = |finding: &&Finding| finding.chain.len() > 1;
+    let same: Vec<_> = list.iter().filter(leads_on).map(|f| f.same_cause_as).collect();
+    assert_eq!(same, [None, Some(1)], "{list:#?}");
+    let lines = findings(&mut r);
+    let causes: Vec<&String> = lines.iter().filter(|line| line.contains("sleeps in")).collect();
+    assert!(causes[0].contains("← cause, "), "{lines:#?}");
+    assert!(causes[1].contains("← same cause as 1, "), "{lines:#?}");
+    let mut text = Vec::new();
+    markdown::write(&report(&mut r), &mut text).expect("a Vec takes everything");
+    let text = String::from_utf8(text).expect("UTF-8");
+    assert!(text.contains("`, the same as of 1 |"), "{text}");
+}
+
 /// Process 7 runs a script, becomes another program at tick 40, and waits before and after that.
 fn one_program_after_another() -> Recording {
     let mut r = recording(100);
@@ -359,6 +385,26 @@ fn a_target_that_does_nothing_any_more_is_still_waiting_and_a_pool_beside_it_is_
     let queue = user(&mut r, 7, &["libc.so.6 pthread_cond_wait", "app next_job", "app main"]);
     edit(&mut r, |waits| waits[0].user_stack = queue);
     assert_eq!(first(&mut r).kind, FindingKind::OnCpu);
+}
+
+#[test]
+fn idle_time_is_told_from_waits_that_had_not_ended() {
+    const ACCEPT: u32 = 43;
+
+    let activity = |accepts: bool| {
+        let mut r = recording(3_000);
+        live(&mut r, 7, &format!("#{}", "_".repeat(2_999)), 8);
+        live(&mut r, 8, &"#".repeat(3_000), 9);
+        if accepts {
+            edit(&mut r, |waits| waits[0].syscall = syscall(ACCEPT, [3, 0, 0, 0, 0, 0]));
+        }
+        report(&mut r).findings.activity
+    };
+    let (idle, open) = (activity(true), activity(false));
+    let asleep = Nanos(2_999 * TICK);
+    assert_eq!((idle.idle_ns, idle.open_ns), (asleep, Nanos(0)));
+    assert_eq!((open.idle_ns, open.open_ns), (asleep, asleep));
+    assert_eq!((open.active_threads, open.active_ns), (2, Nanos(3_001 * TICK)));
 }
 
 /// Thread 7 waits for 60, in which the sampling clock finds these stacks. Returns where it works.

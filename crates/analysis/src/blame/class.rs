@@ -102,6 +102,8 @@ pub enum BlameClass {
     Network,
     /// A thread waited for another device.
     Device,
+    /// No thread is to blame, and the reason is known: a process was stopped, or TCP held data back.
+    HeldBack,
     /// Unknown.
     Unattributed,
     /// The thread had nothing to do.
@@ -110,7 +112,7 @@ pub enum BlameClass {
 
 impl BlameClass {
     /// All classes, in the order of legends.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Work,
         Self::CpuQueue,
         Self::Throttled,
@@ -118,13 +120,14 @@ impl BlameClass {
         Self::Disk,
         Self::Network,
         Self::Device,
+        Self::HeldBack,
         Self::Unattributed,
         Self::Idle,
     ];
 
-    /// Returns the class of time that is not idle.
+    /// Returns the class of time that is not idle; `reason` is that of [`BlameEntryKind::Unattributed`].
     #[must_use]
-    pub fn from_kind(kind: BlameEntryKind) -> Self {
+    pub fn from_kind(kind: BlameEntryKind, reason: Option<Reason>) -> Self {
         match kind {
             BlameEntryKind::Work => Self::Work,
             BlameEntryKind::CpuQueue => Self::CpuQueue,
@@ -133,6 +136,7 @@ impl BlameClass {
             BlameEntryKind::Disk => Self::Disk,
             BlameEntryKind::Network => Self::Network,
             BlameEntryKind::Device => Self::Device,
+            BlameEntryKind::Unattributed if reason.is_some_and(Reason::is_cause) => Self::HeldBack,
             BlameEntryKind::Unattributed => Self::Unattributed,
         }
     }
@@ -146,8 +150,24 @@ impl BlameClass {
             Self::Throttled | Self::Timer | Self::Disk | Self::Network | Self::Device => {
                 Some(BlameGroup::External)
             }
-            Self::Unattributed => Some(BlameGroup::Unattributed),
+            Self::HeldBack | Self::Unattributed => Some(BlameGroup::Unattributed),
             Self::Idle => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BlameClass, BlameEntryKind, BlameGroup, Reason};
+
+    /// What TCP held back is known, and who was stopped too, though no thread is to blame.
+    #[test]
+    fn a_reason_that_is_a_cause_is_not_shown_as_unknown() {
+        for &reason in Reason::ALL {
+            let class = BlameClass::from_kind(BlameEntryKind::Unattributed, Some(reason));
+            let is_known = matches!(reason, Reason::TcpTimer | Reason::Stopped);
+            assert_eq!(class == BlameClass::HeldBack, is_known, "{reason:?}");
+            assert_eq!(class.group(), Some(BlameGroup::Unattributed), "{reason:?}");
         }
     }
 }

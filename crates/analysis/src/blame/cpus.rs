@@ -8,15 +8,16 @@ use rayon::prelude::*;
 
 use crate::{
     search::partition_near,
-    timeline::{RunnableSince, ThreadIndex, Timeline},
+    timeline::{Interval, RunnableSince, ThreadIndex, Timeline},
 };
 
-/// An interval of a thread's track in which it was on a CPU.
+/// An interval of a thread's track in which it was on a CPU. Its end is here as well: to fetch it from the
+/// track of each thread that ran took half of the time in which CPU queues are walked.
 #[derive(Clone, Copy, Debug)]
 struct OnCpuInterval {
     from: Timestamp,
+    to: Timestamp,
     thread: ThreadIndex,
-    interval: u32,
 }
 
 /// Which threads held each CPU, and when.
@@ -31,11 +32,11 @@ impl CpuOccupancy {
         let mut stays: Vec<Vec<OnCpuInterval>> =
             count_intervals(timeline).into_iter().map(Vec::with_capacity).collect();
         for (thread, n) in timeline.threads.iter().zip(0..) {
-            for (interval, place) in thread.track.iter().zip(0..) {
-                let Some(cpu) = thread.track.cpu(place as usize) else { continue };
+            for (place, interval) in thread.track.iter().enumerate() {
+                let Some(cpu) = thread.track.cpu(place) else { continue };
                 let Some(of_cpu) = stays.get_mut(usize::from(cpu.0)) else { continue };
-                let (from, thread) = (interval.from, ThreadIndex(n));
-                of_cpu.push(OnCpuInterval { from, thread, interval: place });
+                let Interval { from, to, .. } = interval;
+                of_cpu.push(OnCpuInterval { from, to, thread: ThreadIndex(n) });
             }
         }
         // Each thread's are in order: that sort merges them.
@@ -54,7 +55,6 @@ impl CpuOccupancy {
     pub(super) fn holders(
         &self,
         recording: &Recording,
-        timeline: &Timeline,
         queued: RunnableSince,
         (from, to): (Timestamp, Timestamp),
         near: &mut CpuSearchHints,
@@ -67,9 +67,8 @@ impl CpuOccupancy {
         let begun = near.count_begun_before(cpu, stays, to);
         let (mut until, mut held) = (to, Nanos(0));
         for stay in stays.get(..begun).unwrap_or_default().iter().rev() {
-            let Some(end) = interval_end(timeline, stay) else { continue };
             // Two at once would contradict each other: the later one counts.
-            let (begin, end) = (stay.from.max(from), end.min(until));
+            let (begin, end) = (stay.from.max(from), stay.to.min(until));
             let time = end.since(begin);
             if time > Nanos(0) {
                 held += time;
@@ -117,11 +116,6 @@ impl CpuSearchHints {
         *near = u32::try_from(begun).unwrap_or(u32::MAX);
         begun
     }
-}
-
-fn interval_end(timeline: &Timeline, stay: &OnCpuInterval) -> Option<Timestamp> {
-    let interval = timeline.thread(stay.thread)?.track.get(stay.interval as usize)?;
-    Some(interval.to)
 }
 
 /// Finds the CPU in whose run queue a runnable thread was, and since when that is known.

@@ -113,6 +113,13 @@ impl Reason {
     /// All variants, in order.
     pub const ALL: &'static [Self] = Self::VARIANTS;
 
+    /// Returns whether this tells what the time was spent on, though no thread is to blame: a process was
+    /// stopped, or TCP held data back.
+    #[must_use]
+    pub fn is_cause(self) -> bool {
+        matches!(self, Self::Stopped | Self::TcpTimer)
+    }
+
     /// Returns the name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -35,6 +35,9 @@ pub struct Ledger {
     pub unattributed: [Nanos; Reason::ALL.len()],
     /// The part of the blocked time that was idle by design. The other sums include it.
     pub idle: Nanos,
+    /// The part of the blocked time that was not idle, in waits that had not ended when the window did.
+    /// The other sums include it.
+    pub open: Nanos,
 }
 
 impl Ledger {
@@ -59,7 +62,7 @@ impl Ledger {
     /// Adds another thread's ledger.
     pub fn add(&mut self, other: &Self) {
         let Self { wall, on_cpu, runnable, throttled, blocked, idle, .. } = other;
-        let Self { work, cpu_queue, external, unattributed, .. } = other;
+        let Self { work, cpu_queue, external, unattributed, open, .. } = other;
         self.wall += *wall;
         self.on_cpu += *on_cpu;
         self.runnable += *runnable;
@@ -68,6 +71,7 @@ impl Ledger {
         self.work += *work;
         self.cpu_queue += *cpu_queue;
         self.idle += *idle;
+        self.open += *open;
         for (sum, &more) in self.external.iter_mut().zip(external) {
             *sum += more;
         }
@@ -78,8 +82,12 @@ impl Ledger {
 
     /// Adds one part of a wait's blame.
     pub fn add_blame(&mut self, kind: BlameKind, idle_state: IdleState, time: Nanos) {
-        if idle_state == IdleState::Idle {
-            self.idle += time;
+        match idle_state {
+            IdleState::Idle => self.idle += time,
+            IdleState::Busy if kind == BlameKind::Unattributed(Reason::StillBlocked) => {
+                self.open += time;
+            }
+            IdleState::Busy => {}
         }
         match kind {
             BlameKind::Work(_) => self.work += time,

@@ -112,10 +112,15 @@ impl<'a> Blame<'a> {
             let locks = Locks::new(recording, &patterns, &gaps);
             locks.mark_waits_busy(&mut patterns);
             let shared_locks = SharedLocks::new(recording, &patterns);
-            let timed_retries = TimedRetries::new(recording, timeline, &patterns);
-            let interpreter_locks = InterpreterLockHolders::new(recording, timeline, &patterns);
             let mailboxes = Mailboxes::new(recording, &mut patterns);
-            let process_wakes = ProcessWakes::new(recording, &patterns);
+            let ((timed_retries, interpreter_locks), process_wakes) = rayon::join(
+                || {
+                    let timed_retries = TimedRetries::new(recording, timeline, &patterns);
+                    let holders = InterpreterLockHolders::new(recording, timeline, &patterns);
+                    (timed_retries, holders)
+                },
+                || ProcessWakes::new(recording, &patterns),
+            );
             let of_locks = (locks, shared_locks, timed_retries, interpreter_locks);
             (stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes))
         };
@@ -414,8 +419,7 @@ impl<'a> Blame<'a> {
         for interval in life.track.iter() {
             if let State::Runnable(queued) = interval.state {
                 let times = (interval.from, interval.to);
-                let (recording, timeline) = (self.recording, self.timeline);
-                self.cpus.holders(recording, timeline, queued, times, &mut hints, &mut visit);
+                self.cpus.holders(self.recording, queued, times, &mut hints, &mut visit);
             }
         }
     }

@@ -19,8 +19,16 @@ pub struct BlameParts {
     list: Vec<BlamePart>,
     /// The indices of the parts in the list by their keys, once there are more than [`FEW`]. The keys are
     /// in the list alone: of pgbench's millions of parts a second copy took more than the parts.
-    indices: HashTable<u32>,
+    indices: HashTable<IndexedPart>,
     hasher: foldhash::fast::RandomState,
+}
+
+/// Where a part is in the list. With half of its hash, the list has to be read neither while the table grows
+/// nor for most of the parts that are others.
+#[derive(Clone, Copy, Debug)]
+struct IndexedPart {
+    half_hash: u32,
+    index: u32,
 }
 
 impl BlameParts {
@@ -60,22 +68,38 @@ impl BlameParts {
     /// after the end of the list for it.
     fn find_by_key(&mut self, part: &BlamePart) -> Option<&mut BlamePart> {
         let Self { list, indices, hasher } = self;
-        let hash_at = |&index: &u32| list.get(index as usize).map_or(0, |p| hash(hasher, p));
+        let whole_hash = |indexed: &IndexedPart| spread(indexed.half_hash);
         if indices.is_empty() {
             for (part, index) in list.iter().zip(0..) {
-                indices.insert_unique(hash(hasher, part), index, hash_at);
+                let half_hash = half_hash(hasher, part);
+                let indexed = IndexedPart { half_hash, index };
+                indices.insert_unique(spread(half_hash), indexed, whole_hash);
             }
         }
-        let wanted = part_key(part);
-        let is_it = |&index: &u32| list.get(index as usize).is_some_and(|p| part_key(p) == wanted);
-        let known = indices.find(hash(hasher, part), is_it).copied();
+        let (wanted, half_hash) = (part_key(part), half_hash(hasher, part));
+        let is_it = |known: &IndexedPart| {
+            known.half_hash == half_hash
+                && list.get(known.index as usize).is_some_and(|p| part_key(p) == wanted)
+        };
+        let known = indices.find(spread(half_hash), is_it).map(|known| known.index);
         if known.is_none()
-            && let Ok(next) = u32::try_from(list.len())
+            && let Ok(index) = u32::try_from(list.len())
         {
-            indices.insert_unique(hash(hasher, part), next, hash_at);
+            let indexed = IndexedPart { half_hash, index };
+            indices.insert_unique(spread(half_hash), indexed, whole_hash);
         }
         list.get_mut(known? as usize)
     }
+}
+
+/// Makes half of a hash a whole one: tables go by its lowest bits and its highest.
+fn spread(half_hash: u32) -> u64 {
+    u64::from(half_hash) << 32 | u64::from(half_hash)
+}
+
+fn half_hash(hasher: &foldhash::fast::RandomState, part: &BlamePart) -> u32 {
+    let [a, b, c, d, ..] = hash(hasher, part).to_le_bytes();
+    u32::from_le_bytes([a, b, c, d])
 }
 
 /// Hashes what tells most keys apart, in as few steps as will do: millions of parts are looked up.

@@ -14,8 +14,9 @@
 use std::collections::HashMap;
 
 use offwake_recording::{Recording, StackRef, units::Nanos};
+use rayon::prelude::*;
 
-use crate::timeline::{State, Timeline, WaitIndex};
+use crate::timeline::{State, Thread, Timeline, WaitIndex};
 
 use super::{
     External, Reason, WakeSource, cause::Cause, frame_evidence::FrameEvidence,
@@ -55,12 +56,12 @@ impl TimedRetries {
             };
             is_cut_short && pattern.cause != Cause::Timer && is_question
         };
-        let mut last_pieces = HashMap::new();
         if !patterns.iter().any(is_timed) {
-            return Self(last_pieces);
+            return Self::default();
         }
         let rows = recording.waits.rows();
-        for thread in &timeline.threads {
+        let of_thread = |thread: &Thread| {
+            let mut last_pieces = HashMap::new();
             let mut next: Option<WaitIndex> = None;
             let mut cpu_time = Nanos(0);
             for interval in thread.track.iter().rev() {
@@ -85,8 +86,9 @@ impl TimedRetries {
                     }
                 }
             }
-        }
-        Self(last_pieces)
+            last_pieces
+        };
+        Self(timeline.threads.par_iter().flat_map_iter(of_thread).collect())
     }
 
     /// Returns the last piece of a wait, if a timer or a signal ended this one.

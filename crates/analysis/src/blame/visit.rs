@@ -8,13 +8,17 @@ use crate::timeline::WaitIndex;
 
 use super::{Blame, BlamePart, Chains, HopDetail, Ledger, Walker};
 
+/// With one, one of two CPUs had nothing to do for half of the walk along pgbench's waits.
+const RANGES_PER_THREAD: u32 = 4;
+
 impl Blame<'_> {
     /// Walks all waits for which `is_wanted` returns true, on all CPUs, and passes each with its
     /// parts and the chains that these refer to, to `visit`. `detail` says what hops tell.
     ///
-    /// Each thread makes a visitor of its own with `make`, and visits a range of the waits in their
-    /// order. The visitors come back in the order of their ranges, each with the chains that the
-    /// parts it saw refer to.
+    /// The waits are divided into a few ranges for each thread, and whoever is free goes on with one that
+    /// nobody has: of two halves, one can take twice as long as the other. Each range has a visitor of
+    /// its own, made with `make`, which visits its waits in their order. The visitors come back in the order
+    /// of their ranges, each with the chains that the parts it saw refer to.
     pub fn visit_waits<'b, V: Send>(
         &'b self,
         detail: HopDetail<'b>,
@@ -23,10 +27,12 @@ impl Blame<'_> {
         visit: impl Fn(&mut V, WaitIndex, &[BlamePart], &Chains) + Sync,
     ) -> Vec<(V, Chains)> {
         let waits = u32::try_from(self.recording.waits.len()).unwrap_or(u32::MAX);
-        let visitors = u32::try_from(rayon::current_num_threads()).unwrap_or(1).max(1);
-        let stretch = waits.div_ceil(visitors).max(1);
-        (0..visitors)
+        let threads = u32::try_from(rayon::current_num_threads()).unwrap_or(1);
+        let ranges = threads.saturating_mul(RANGES_PER_THREAD).max(1);
+        let stretch = waits.div_ceil(ranges).max(1);
+        (0..ranges)
             .into_par_iter()
+            .with_max_len(1)
             .map(|n| {
                 let mut visitor = make();
                 let mut walker = self.walker_with_detail(detail);

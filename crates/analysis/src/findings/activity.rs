@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{Ledger, Reason},
+    blame::Ledger,
     timeline::{ThreadIndex, Timeline},
 };
 
@@ -17,14 +17,26 @@ pub(super) struct Activity<'a> {
     pub(super) ledgers: &'a [Ledger],
     pub(super) on_cpu: Nanos,
     pub(super) runnable: Nanos,
+    /// Time in which threads had nothing to do, or never woke.
     pub(super) idle: Nanos,
+    /// Of that, the time of those that never woke.
+    pub(super) open: Nanos,
     pub(super) idle_threads: u64,
+    /// How many threads did anything else.
+    pub(super) active_threads: u64,
 }
 
 impl<'a> Activity<'a> {
     pub(super) fn new(timeline: &Timeline, ledgers: &'a [Ledger]) -> Self {
-        let mut activity =
-            Self { ledgers, on_cpu: Nanos(0), runnable: Nanos(0), idle: Nanos(0), idle_threads: 0 };
+        let mut activity = Self {
+            ledgers,
+            on_cpu: Nanos(0),
+            runnable: Nanos(0),
+            idle: Nanos(0),
+            open: Nanos(0),
+            idle_threads: 0,
+            active_threads: 0,
+        };
         for (thread, ledger) in timeline.threads.iter().zip(ledgers) {
             if !thread.in_target {
                 continue;
@@ -33,6 +45,8 @@ impl<'a> Activity<'a> {
             activity.on_cpu += ledger.on_cpu;
             activity.runnable += ledger.runnable;
             activity.idle += idle;
+            activity.open += ledger.open;
+            activity.active_threads += u64::from(is_active_thread(ledger));
             activity.idle_threads += u64::from(is_idle_thread(ledger));
         }
         activity
@@ -50,11 +64,14 @@ impl<'a> Activity<'a> {
             let Some((ledger, life)) = self.ledgers.get(place).zip(timeline.thread(thread)) else {
                 continue;
             };
-            let idle = idle_time(ledger);
-            if life.in_target && is_idle_thread(ledger) {
-                self.idle_threads -= 1;
+            // A deadlock may have threads of other processes.
+            if !life.in_target {
+                continue;
             }
-            self.idle = self.idle - idle;
+            self.idle_threads -= u64::from(is_idle_thread(ledger));
+            self.active_threads += u64::from(!is_active_thread(ledger));
+            self.idle = self.idle - idle_time(ledger);
+            self.open = self.open - ledger.open;
         }
     }
 }
@@ -62,7 +79,12 @@ impl<'a> Activity<'a> {
 /// Returns the time of a thread that had nothing to do, or never woke.
 fn idle_time(ledger: &Ledger) -> Nanos {
     // Who never woke up either has nothing to do, or is a finding of its own.
-    ledger.idle.max(ledger.unattributed[Reason::StillBlocked as usize])
+    ledger.idle + ledger.open
+}
+
+/// Returns whether a thread ran, waited for a CPU, or waited in the middle of something.
+fn is_active_thread(ledger: &Ledger) -> bool {
+    ledger.on_cpu + ledger.runnable + ledger.blocked > idle_time(ledger)
 }
 
 fn is_idle_thread(ledger: &Ledger) -> bool {

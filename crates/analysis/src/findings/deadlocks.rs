@@ -54,9 +54,11 @@ fn describe_deadlock(
     let text = format!("DEADLOCK: {}", join_hops(&hops));
     Some(Finding {
         disk: None,
+        same_cause_as: None,
         kind: FindingKind::Deadlock,
         share,
         ns,
+        threads: deadlock.threads().count() as u64,
         count: deadlock.threads().count() as u64,
         longest_ns: longest,
         still_waiting: true,

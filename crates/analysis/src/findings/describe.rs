@@ -424,6 +424,15 @@ pub(super) fn program_name(program: &Program) -> String {
     name
 }
 
+/// `3.20 s`, `12.3 s over 8 threads`: a time that is longer than the window has to be explained where it stands.
+pub(crate) fn time_of_threads(time: Nanos, threads: u64, window: Nanos) -> String {
+    if threads > 1 && time > window {
+        format!("{time} over {threads} threads")
+    } else {
+        time.to_string()
+    }
+}
+
 /// `postgres 21753 "UPDATE waiting"`, `python3 21745 cron_tx.py`, `postgres ×30`
 pub(super) fn who(hop: &FindingHop) -> String {
     let mut words = vec![text::terminal(&hop.program)];

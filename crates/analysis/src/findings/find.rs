@@ -29,6 +29,7 @@ use super::{
     polled_locks,
     root::{RootKey, WaitRoot},
     running,
+    same_cause::mark_same_causes,
     tree::Node,
     wait_meanings::WaitMeanings,
     write::{FindingWriter, main_path},
@@ -219,7 +220,9 @@ fn rank(
         let is_known = finding.cause.kind != BlameEntryKind::Unattributed.name()
             || finding.still_waiting && finding.chain.len() > 1;
         let weight = if is_known { finding.ns.0 } else { finding.ns.0 / 2 };
-        (*coverage, class, std::cmp::Reverse(weight))
+        // Sleeps share the last line of screens: all others have the same numbers there as here.
+        let is_sleep = finding.kind == FindingKind::Sleep;
+        (is_sleep, *coverage, class, std::cmp::Reverse(weight))
     });
     let (mut list, mut boxes) = (Vec::new(), Vec::new());
     let mut left_out = 0;
@@ -237,12 +240,15 @@ fn rank(
         }
         boxes.push(hops);
     }
+    mark_same_causes(&mut list);
     boxes.extend(smaller);
     let activity = TargetActivity {
         active_ns: active,
         on_cpu_ns: activity.on_cpu,
         idle_threads: activity.idle_threads,
+        active_threads: activity.active_threads,
         idle_ns: activity.idle,
+        open_ns: activity.open,
         findings_left_out: left_out,
     };
     Findings { list, activity, hop_tree: HopTree::new(boxes) }

@@ -2,7 +2,7 @@
 
 use offwake_recording::units::Nanos;
 
-use crate::blame::{BlameClass, BlameEntryKind};
+use crate::blame::BlameClass;
 
 use super::{
     describe,
@@ -39,7 +39,8 @@ impl Found {
             let note = HopBox { what: line.whole_text(), time, children, ..HopBox::default() };
             notes.insert(0, note);
         }
-        let hops = HopBox { detail, time, children: notes, ..first };
+        let threads = finding.threads;
+        let hops = HopBox { detail, threads, time, children: notes, ..first };
         Self { finding, hops, coverage: Coverage::News }
     }
 }
@@ -61,6 +62,7 @@ impl FindingWriter<'_> {
     ) -> HopBox {
         let first = finding.chain.first();
         let mut hops = HopBox {
+            threads: finding.threads,
             detail: finding.lines.first().map(|line| line.detail.clone()).unwrap_or_default(),
             ..first.map(hop_box).unwrap_or_default()
         };
@@ -133,6 +135,7 @@ fn time_by_class(key: &NodeKey, node: &Node) -> TimeByClass {
 
 /// Returns the time of chains that end at a node, of which `inner` went on.
 fn end_time(key: &NodeKey, node: &Node, inner: TimeByClass) -> TimeByClass {
-    let kind = key.end.map_or(BlameEntryKind::Unattributed, |end| end.kind);
-    TimeByClass::new(BlameClass::from_kind(kind), node.time - inner.sum())
+    let class =
+        key.end.map_or(BlameClass::Unattributed, |end| BlameClass::from_kind(end.kind, end.reason));
+    TimeByClass::new(class, node.time - inner.sum())
 }

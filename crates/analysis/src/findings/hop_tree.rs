@@ -64,6 +64,8 @@ pub struct HopBox {
     pub function: Option<String>,
     /// How often and how long: `169×, max 394 ms`. May be empty.
     pub detail: String,
+    /// How many threads the time is added up over, in a box that begins a finding; otherwise 0.
+    pub threads: u64,
     /// The time, by what it went to in the end.
     pub time: TimeByClass,
     /// Whom they waited for, the one with the most time first.

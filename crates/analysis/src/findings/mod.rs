@@ -33,11 +33,13 @@ mod polled_locks;
 mod programs;
 mod root;
 mod running;
+mod same_cause;
 mod stopped;
 mod tree;
 mod wait_meanings;
 mod write;
 
+pub(crate) use describe::time_of_threads;
 pub(crate) use find::{FindingInput, find_findings};
 pub use hop_tree::{HopBox, HopTree, TimeByClass};
 pub use model::{

@@ -49,12 +49,17 @@ pub struct TargetActivity {
     /// The time in which they ran, or waited for a CPU or anything else, but for something to do:
     /// what the shares of findings are of.
     pub active_ns: Nanos,
+    /// How many threads that time is of, added up.
+    pub active_threads: u64,
     /// The time in which they ran.
     pub on_cpu_ns: Nanos,
     /// How many of them did nothing but wait for something to do.
     pub idle_threads: u64,
     /// The time in which they waited for something to do, those and others.
     pub idle_ns: Nanos,
+    /// Of that, the time of waits that had not ended when the window did: such a thread may have had
+    /// something to do, and nothing says so.
+    pub open_ns: Nanos,
     /// How many findings there are that matter less than those that are listed.
     pub findings_left_out: u64,
 }
@@ -68,6 +73,8 @@ pub struct Finding {
     pub share: f64,
     /// The time that it took, added up over all threads.
     pub ns: Nanos,
+    /// How many threads that was.
+    pub threads: u64,
     /// How many waits it is; 0 for time on a CPU or in its queue.
     pub count: u64,
     /// The longest of them.
@@ -78,6 +85,9 @@ pub struct Finding {
     pub chain: Vec<FindingHop>,
     /// What the end of the chain did.
     pub cause: FindingCause,
+    /// The number of a finding before this one in the list that has the same cause, counted from 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub same_cause_as: Option<usize>,
     /// The finding in one line.
     pub text: String,
     /// The finding as a tree, the waiter first: what screens show.

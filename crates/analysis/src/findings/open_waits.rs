@@ -349,9 +349,11 @@ fn describe(
     lines.extend(later);
     Finding {
         disk: None,
+        same_cause_as: None,
         kind: FindingKind::StillWaiting,
         share,
         ns: time,
+        threads: threads.len() as u64,
         count: threads.len() as u64,
         longest_ns: longest,
         still_waiting: true,

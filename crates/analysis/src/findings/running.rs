@@ -164,9 +164,11 @@ fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>)
     let text = describe_hop(&hop);
     Finding {
         disk: None,
+        same_cause_as: None,
         kind: FindingKind::OnCpu,
         share,
         ns: ran.on_cpu,
+        threads: count_threads(&ran.on_cpu_threads),
         count: 0,
         longest_ns: Nanos(0),
         still_waiting: false,
@@ -181,13 +183,25 @@ fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>)
             depth: 0,
             text: describe_hop_without_function(&hop),
             function: function_of_hop(&hop),
-            detail: ran.on_cpu.to_string(),
+            detail: writer.time_of_threads(ran.on_cpu, &ran.on_cpu_threads),
             share,
             is_cause: true,
         }],
         chain: vec![hop],
         text,
     }
+}
+
+impl FindingWriter<'_> {
+    fn time_of_threads(&self, time: Nanos, times: &BTreeMap<ThreadIndex, Nanos>) -> String {
+        let window = self.words.recording.meta.window.length();
+        describe::time_of_threads(time, count_threads(times), window)
+    }
+}
+
+/// Returns how many threads have any of some time.
+fn count_threads(times: &BTreeMap<ThreadIndex, Nanos>) -> u64 {
+    times.values().filter(|&&time| time > Nanos(0)).count() as u64
 }
 
 fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>) -> Finding {
@@ -208,9 +222,11 @@ fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'
     }
     Finding {
         disk: None,
+        same_cause_as: None,
         kind: FindingKind::Throttled,
         share,
         ns: ran.throttled,
+        threads: count_threads(&ran.throttled_threads),
         count: 0,
         longest_ns: Nanos(0),
         still_waiting: false,
@@ -226,7 +242,7 @@ fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'
                 depth: 0,
                 text: describe_hop_without_function(&first),
                 function: None,
-                detail: ran.throttled.to_string(),
+                detail: writer.time_of_threads(ran.throttled, &ran.throttled_threads),
                 share,
                 is_cause: false,
             },
@@ -272,14 +288,15 @@ fn cpu_queue_finding(
     let shown: Vec<_> = (known.iter().take(MAX_HOLDERS))
         .filter(|&&(_, _, time)| describe::is_holder(time, ran.queued))
         .collect();
+    let time = writer.time_of_threads(ran.queued, &ran.queued_threads);
     let mut lines = vec![FindingLine {
         depth: 0,
         text: describe_hop_without_function(&hop),
         function: function_of_hop(&hop),
         detail: match count_cpus(ran, writer.words.timeline) {
-            0 => ran.queued.to_string(),
-            1 => format!("{} on 1 CPU", ran.queued),
-            cpus => format!("{} on {cpus} CPUs", ran.queued),
+            0 => time,
+            1 => format!("{time} on 1 CPU"),
+            cpus => format!("{time} on {cpus} CPUs"),
         },
         share,
         is_cause: shown.is_empty(),
@@ -293,9 +310,11 @@ fn cpu_queue_finding(
     }
     Finding {
         disk: None,
+        same_cause_as: None,
         kind,
         share,
         ns: ran.queued,
+        threads: count_threads(&ran.queued_threads),
         count: 0,
         longest_ns: Nanos(0),
         still_waiting: false,

@@ -116,6 +116,7 @@ impl FindingWriter<'_> {
             kind,
             share: self.share(root.node.time),
             ns: root.node.time,
+            threads: root.node.threads.len() as u64,
             count: root.count,
             longest_ns: root.longest,
             still_waiting: false,
@@ -124,6 +125,7 @@ impl FindingWriter<'_> {
             text,
             lines,
             disk: None,
+            same_cause_as: None,
         }
     }
 

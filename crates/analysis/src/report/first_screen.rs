@@ -27,6 +27,8 @@ const SHOWN: usize = 6;
 /// The most lines of the first finding, and of each one after it.
 const FIRST_LINES: usize = 7;
 const LATER_LINES: usize = 4;
+/// The most lines of one that has the cause of a finding above.
+const RETOLD_LINES: usize = 3;
 /// The most columns.
 const WIDTH: usize = 100;
 /// A target that was active for at most this part of the window had next to nothing to do.
@@ -50,7 +52,11 @@ pub(super) fn write(
     }
     let (shown, sleeps) = split_findings(report);
     for (n, finding) in shown.iter().enumerate() {
-        let most = if n == 0 { FIRST_LINES } else { LATER_LINES };
+        let most = match finding.same_cause_as {
+            _ if n == 0 => FIRST_LINES,
+            Some(_) => RETOLD_LINES,
+            None => LATER_LINES,
+        };
         for PrintedLine { line, text } in fit(lines(n + 1, finding), most) {
             let style = match (line.is_cause, line.depth) {
                 (true, _) => palette.waker,
@@ -123,7 +129,11 @@ pub(super) fn describe_rest(
         rest.push("no relevant loss".to_owned());
     }
     if activity.active_ns > Nanos(0) {
-        rest.push(format!("% of {} of active thread time", activity.active_ns));
+        let threads = match activity.active_threads {
+            0 | 1 => String::new(),
+            many => format!(" over {many} threads"),
+        };
+        rest.push(format!("% of {} of active thread time{threads}", activity.active_ns));
     }
     match activity.idle_threads {
         0 => {}
@@ -175,7 +185,10 @@ pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
             1 => String::new(),
             // Its cause is all of it.
             _ if finding.kind == FindingKind::Deadlock => String::new(),
-            _ => format!("  ← {}", finding.cause.text),
+            _ => match finding.same_cause_as {
+                Some(number) => format!("  ← same cause as {number}: {}", finding.cause.text),
+                None => format!("  ← {}", finding.cause.text),
+            },
         };
         let still = open_word(finding).map_or(String::new(), |word| format!("{word}  "));
         let text = first.whole_text();
@@ -339,9 +352,15 @@ pub(crate) fn mark(line: &FindingLine, finding: &Finding) -> String {
             "  ← cause".to_owned()
         }
         (_, 0) => String::new(),
-        (true, _) if finding.still_waiting => "  ← cause".to_owned(),
+        (true, _) if finding.still_waiting => match finding.same_cause_as {
+            Some(number) => format!("  ← same cause as {number}"),
+            None => "  ← cause".to_owned(),
+        },
         (true, _) if !finding.is_cause_known() => "  ← the cause is not known".to_owned(),
-        (true, _) => format!("  ← cause, {}", percent(line.share)),
+        (true, _) => match finding.same_cause_as {
+            Some(number) => format!("  ← same cause as {number}, {}", percent(line.share)),
+            None => format!("  ← cause, {}", percent(line.share)),
+        },
         (false, _) if is_all || line.share == 0.0 => String::new(),
         (false, _) => format!("  {}", percent(line.share)),
     }

@@ -32,10 +32,11 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         }
     }
     writeln!(out, "```\n")?;
-    writeln!(out, "| # | share | time | cause |\n|--:|--:|--:|---|")?;
+    writeln!(out, "| # | share | thread time | cause |\n|--:|--:|--:|---|")?;
     for (n, finding) in shown.iter().enumerate() {
         let share = first_screen::percent(finding.cause.share);
-        let cause = code(&finding.cause.text);
+        let same = finding.same_cause_as.map(|number| format!(", the same as of {number}"));
+        let cause = code(&finding.cause.text) + &same.unwrap_or_default();
         writeln!(out, "| {} | {share} | {} | {cause} |", n + 1, finding.cause.ns)?;
     }
     let rest = first_screen::describe_rest(report, &shown, &sleeps);

@@ -557,6 +557,6 @@ impl BlameEntry {
     /// Returns the class by which the blame is coloured.
     #[must_use]
     pub fn class(&self) -> BlameClass {
-        if self.idle { BlameClass::Idle } else { BlameClass::from_kind(self.kind) }
+        if self.idle { BlameClass::Idle } else { BlameClass::from_kind(self.kind, self.reason) }
     }
 }

@@ -493,7 +493,7 @@ impl<'b> Walker<'b> {
             });
         };
         let times = (inside.from, inside.to);
-        blame.cpus.holders(blame.recording, blame.timeline, queued, times, cpu_hints, tell);
+        blame.cpus.holders(blame.recording, queued, times, cpu_hints, tell);
     }
 
     /// Walks the time before a thread was created: what delayed it is what delayed its creator.

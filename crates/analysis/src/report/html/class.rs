@@ -19,6 +19,7 @@ pub(super) enum PageClass {
     Disk,
     Network,
     Device,
+    HeldBack,
     Unattributed,
     /// The thread had nothing to do, whatever the time was spent on.
     Idle,
@@ -28,7 +29,7 @@ pub(super) enum PageClass {
 
 impl PageClass {
     /// All classes in the order of the numbers by which the page's code knows them.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Work,
         Self::CpuQueue,
         Self::Throttled,
@@ -36,6 +37,7 @@ impl PageClass {
         Self::Disk,
         Self::Network,
         Self::Device,
+        Self::HeldBack,
         Self::Unattributed,
         Self::Idle,
         Self::Asleep,
@@ -65,6 +67,7 @@ impl PageClass {
             BlameClass::Disk => Self::Disk,
             BlameClass::Network => Self::Network,
             BlameClass::Device => Self::Device,
+            BlameClass::HeldBack => Self::HeldBack,
             BlameClass::Unattributed => Self::Unattributed,
             BlameClass::Idle => Self::Idle,
         }
@@ -79,8 +82,8 @@ impl PageClass {
         match part.idle_state {
             IdleState::Idle => Self::Idle,
             _ => {
-                let (kind, _) = BlameEntryKind::from_blame(part.kind);
-                Self::from_blame_class(BlameClass::from_kind(kind))
+                let (kind, reason) = BlameEntryKind::from_blame(part.kind);
+                Self::from_blame_class(BlameClass::from_kind(kind, reason))
             }
         }
     }

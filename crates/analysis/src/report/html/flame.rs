@@ -86,19 +86,33 @@ pub(super) struct Flame {
     left_out_below_ns: u64,
 }
 
-/// The boxes of the shown waits.
-pub(super) fn boxes(report: &Report, texts: &mut Texts<'_>) -> Flame {
-    let mut tree = ChainTree::new(report, thread_names(report));
-    let parts: Vec<_> = shown_parts(report)
-        .filter(|(_, part)| part.ns.0 > 0)
-        .map(|(wait, part)| {
-            let class = PageClass::classify(wait, part, report.window.duration_ns);
-            ShownPart { wait, part, class, end: tree.add(wait, part) }
-        })
-        .collect();
-    let widest = Widest::new(tree.nodes(), &parts, BOXES);
-    let sums = BoxSums::new(tree.nodes(), &widest, &parts);
-    columns(&tree, &widest, &sums, texts)
+/// What the boxes of the shown waits are made of.
+pub(super) struct ReportBoxes<'r> {
+    tree: ChainTree<'r>,
+    widest: Widest,
+    sums: BoxSums<'r>,
+}
+
+impl<'r> ReportBoxes<'r> {
+    /// Adds up the shown waits.
+    pub(super) fn add_up(report: &'r Report) -> Self {
+        let mut tree = ChainTree::new(report, thread_names(report));
+        let parts: Vec<_> = shown_parts(report)
+            .filter(|(_, part)| part.ns.0 > 0)
+            .map(|(wait, part)| {
+                let class = PageClass::classify(wait, part, report.window.duration_ns);
+                ShownPart { wait, part, class, end: tree.add(wait, part) }
+            })
+            .collect();
+        let widest = Widest::new(tree.nodes(), &parts, BOXES);
+        let sums = BoxSums::new(tree.nodes(), &widest, &parts);
+        Self { tree, widest, sums }
+    }
+
+    /// Makes the boxes.
+    pub(super) fn into_flame(self, texts: &mut Texts<'_>) -> Flame {
+        columns(&self.tree, &self.widest, &self.sums, texts)
+    }
 }
 
 /// One box for each hop of what the findings are made of.

@@ -5,14 +5,15 @@
 //! edges                A -> B 30,  B -> C 20
 //! ```
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
+use indexmap::IndexSet;
 use offwake_recording::units::{Tgid, Tid};
 use serde::Serialize;
 
 use crate::{
     blame::BlameEntryKind,
-    report::{BlameEntry, Report, ThreadName},
+    report::{BlameEntry, HopEntry, Report, ThreadName},
     timeline::NAMELESS,
 };
 
@@ -25,7 +26,7 @@ use super::{
 const MAX_EDGES: usize = 60;
 
 /// An end of an edge: a thread, a process, or something outside of every thread.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Endpoint<'a> {
     Thread(Tid, Tgid, NameAndContainer<'a>),
     Process(Tgid),
@@ -33,7 +34,7 @@ enum Endpoint<'a> {
 }
 
 /// The kind of an edge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum EdgeKind {
     /// The first was blocked until the second had finished.
@@ -119,21 +120,43 @@ impl<'a> From<&'a ThreadName> for ChainThread<'a> {
     }
 }
 
-/// Builds both graphs from the report's waits.
-pub(super) fn build_graphs<'a>(report: &'a Report, texts: &mut Texts<'_>) -> Graphs {
-    let names = process_names(report);
-    let by_thread =
-        |thread: ChainThread<'a>| Endpoint::Thread(thread.tid, thread.tgid, thread.name);
-    let by_process = |thread: ChainThread<'a>| Endpoint::Process(thread.tgid);
-    Graphs {
-        processes: GraphSums::new(report, by_process).into_graph(&names, texts),
-        threads: GraphSums::new(report, by_thread).into_graph(&names, texts),
+/// What both graphs are made from.
+pub(super) struct ReportGraphs<'a> {
+    names: ProcessNames<'a>,
+    by_process: GraphSums<'a>,
+    by_thread: GraphSums<'a>,
+}
+
+impl<'a> ReportGraphs<'a> {
+    /// Adds up the report's waits.
+    pub(super) fn add_up(report: &'a Report) -> Self {
+        let by_thread =
+            |thread: ChainThread<'a>| Endpoint::Thread(thread.tid, thread.tgid, thread.name);
+        let by_process = |thread: ChainThread<'a>| Endpoint::Process(thread.tgid);
+        Self {
+            names: process_names(report),
+            by_process: GraphSums::new(report, by_process),
+            by_thread: GraphSums::new(report, by_thread),
+        }
+    }
+
+    /// Makes the graphs.
+    pub(super) fn into_graphs(self, texts: &mut Texts<'_>) -> Graphs {
+        let Self { names, by_process, by_thread } = self;
+        Graphs {
+            processes: by_process.into_graph(&names, texts),
+            threads: by_thread.into_graph(&names, texts),
+        }
     }
 }
 
+type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+type ProcessNames<'a> = FastMap<Tgid, NameAndContainer<'a>>;
+
 /// Returns the names of processes: that of the process's first thread, or of any thread of it.
-fn process_names(report: &Report) -> BTreeMap<Tgid, NameAndContainer<'_>> {
-    let mut names = BTreeMap::new();
+fn process_names(report: &Report) -> ProcessNames<'_> {
+    let mut names = ProcessNames::default();
     for wait in &report.waits {
         names.entry(wait.tgid).or_insert((wait.comm.as_str(), wait.container.as_deref()));
         let chains = wait.blame.iter().flat_map(|blame| &blame.chain).map(|hop| &hop.thread);
@@ -155,12 +178,19 @@ fn process_names(report: &Report) -> BTreeMap<Tgid, NameAndContainer<'_>> {
     names
 }
 
-/// The sums from which a graph is made.
+/// The number of an end in the table of all ends of one graph.
+type EndNumber = usize;
+
+/// The sums from which a graph is made. Chains have some hundred thousand hops, of which a few hundred are of
+/// different threads: ends are compared by their numbers.
 #[derive(Default)]
 struct GraphSums<'a> {
-    edges: BTreeMap<(Endpoint<'a>, Endpoint<'a>, EdgeKind), EdgeWeight>,
-    blamed: BTreeMap<Endpoint<'a>, EdgeWeight>,
-    within: BTreeMap<Endpoint<'a>, EdgeWeight>,
+    ends: IndexSet<Endpoint<'a>, foldhash::fast::RandomState>,
+    /// The number of a hop's end, by where the hop is in memory.
+    hops: FastMap<usize, EndNumber>,
+    edges: FastMap<(EndNumber, EndNumber, EdgeKind), EdgeWeight>,
+    blamed: FastMap<EndNumber, EdgeWeight>,
+    within: FastMap<EndNumber, EdgeWeight>,
 }
 
 impl<'a> GraphSums<'a> {
@@ -168,13 +198,14 @@ impl<'a> GraphSums<'a> {
         let mut sums = Self::default();
         for wait in &report.waits {
             let called = (wait.comm.as_str(), wait.container.as_deref());
-            let waiter = end_of(ChainThread { tid: wait.tid, tgid: wait.tgid, name: called });
+            let waiter = ChainThread { tid: wait.tid, tgid: wait.tgid, name: called };
+            let waiter = sums.number(end_of(waiter));
             for blame in wait.blame.iter().filter(|blame| blame.ns.0 > 0) {
                 let class = PageClass::classify(wait, blame, report.window.duration_ns);
                 let blamed = ClassifiedBlame { blame, class };
                 let mut at = waiter;
                 for hop in &blame.chain {
-                    let next = end_of((&hop.thread).into());
+                    let next = sums.number_of_hop(hop, &end_of);
                     sums.add_edge(at, next, EdgeKind::WaitsFor, blamed);
                     at = next;
                 }
@@ -183,11 +214,13 @@ impl<'a> GraphSums<'a> {
                     (BlameEntryKind::CpuQueue, holder) => {
                         sums.blamed.entry(at).or_default().add(blamed);
                         if let Some(holder) = holder {
-                            sums.add_edge(at, end_of(holder.into()), EdgeKind::WaitsForCpu, blamed);
+                            let holder = sums.number(end_of(holder.into()));
+                            sums.add_edge(at, holder, EdgeKind::WaitsForCpu, blamed);
                         }
                     }
                     (outside, _) => {
-                        sums.add_edge(at, Endpoint::Outside(outside), EdgeKind::WaitsFor, blamed)
+                        let outside = sums.number(Endpoint::Outside(outside));
+                        sums.add_edge(at, outside, EdgeKind::WaitsFor, blamed);
                     }
                 }
             }
@@ -195,10 +228,25 @@ impl<'a> GraphSums<'a> {
         sums
     }
 
+    fn number(&mut self, end: Endpoint<'a>) -> EndNumber {
+        self.ends.insert_full(end).0
+    }
+
+    fn number_of_hop(
+        &mut self,
+        hop: &'a Arc<HopEntry>,
+        end_of: &impl Fn(ChainThread<'a>) -> Endpoint<'a>,
+    ) -> EndNumber {
+        let Self { ends, hops, .. } = self;
+        *hops
+            .entry(Arc::as_ptr(hop).addr())
+            .or_insert_with(|| ends.insert_full(end_of((&hop.thread).into())).0)
+    }
+
     fn add_edge(
         &mut self,
-        from: Endpoint<'a>,
-        to: Endpoint<'a>,
+        from: EndNumber,
+        to: EndNumber,
         link: EdgeKind,
         blame: ClassifiedBlame<'_>,
     ) {
@@ -209,23 +257,25 @@ impl<'a> GraphSums<'a> {
         }
     }
 
-    fn into_graph(
-        self,
-        names: &BTreeMap<Tgid, NameAndContainer<'_>>,
-        texts: &mut Texts<'_>,
-    ) -> Graph {
-        let mut heaviest: Vec<_> = self.edges.into_iter().collect();
+    fn into_graph(self, names: &ProcessNames<'_>, texts: &mut Texts<'_>) -> Graph {
+        let Self { ends, edges, blamed, within, .. } = self;
+        let end = |number: EndNumber| ends.get_index(number).copied();
+        let mut heaviest: Vec<_> = (edges.into_iter())
+            .filter_map(|((from, to, link), weight)| Some(((end(from)?, end(to)?, link), weight)))
+            .collect();
         heaviest.sort_by_key(|&(key, weight)| (Reverse(weight.ns), key));
         let rest = heaviest.get(MAX_EDGES..).unwrap_or_default();
         let left_out = rest.len() as u64;
         let left_out_ns = rest.iter().fold(0, |sum: u64, (_, w)| sum.saturating_add(w.ns));
         heaviest.truncate(MAX_EDGES);
-        let mut places = BTreeMap::new();
+        let mut places = HashMap::new();
         let mut nodes = Vec::new();
         let mut place = |end: Endpoint<'a>| {
             *places.entry(end).or_insert_with(|| {
-                let sum =
-                    |sums: &BTreeMap<Endpoint<'a>, EdgeWeight>| sums.get(&end).map_or(0, |w| w.ns);
+                let number = ends.get_index_of(&end);
+                let sum = |sums: &FastMap<EndNumber, EdgeWeight>| {
+                    number.and_then(|number| sums.get(&number)).map_or(0, |weight| weight.ns)
+                };
                 nodes.push(Node {
                     text: match end {
                         Endpoint::Thread(tid, _, (comm, container)) => {
@@ -242,8 +292,8 @@ impl<'a> GraphSums<'a> {
                         Endpoint::Outside(word) => Some(word.name()),
                         Endpoint::Thread(..) | Endpoint::Process(_) => None,
                     },
-                    blamed_ns: sum(&self.blamed),
-                    within_ns: sum(&self.within),
+                    blamed_ns: sum(&blamed),
+                    within_ns: sum(&within),
                 });
                 u32::try_from(nodes.len() - 1).unwrap_or(u32::MAX)
             })

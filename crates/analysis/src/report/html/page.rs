@@ -9,8 +9,8 @@ use crate::{
 };
 
 use super::{
-    flame::{self, Flame},
-    graph::{self, Graphs},
+    flame::{self, Flame, ReportBoxes},
+    graph::{Graphs, ReportGraphs},
     lanes::Lanes,
     ledger::{self, PageLedgers},
     texts::{TextId, Texts, sanitise},
@@ -82,6 +82,8 @@ struct PageFinding {
     kind: FindingKind,
     share: f64,
     ns: u64,
+    /// How many threads that time is of.
+    threads: u64,
     lines: Vec<PageLine>,
     /// What finds the waits of these threads.
     search: String,
@@ -100,14 +102,17 @@ struct PageLine {
 
 /// Builds the page's data from the report.
 pub(super) fn build_page<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
+    // What takes long needs no texts.
+    let (graphs, boxes) =
+        rayon::join(|| ReportGraphs::add_up(report), || ReportBoxes::add_up(report));
     let mut texts = Texts::with_size_limit(MAX_TEXT_BYTES);
     // What is told first finds room first.
     let waits = waits::list_waits(report, MAX_WAIT_BYTES, &mut texts);
-    let graphs = graph::build_graphs(report, &mut texts);
+    let graphs = graphs.into_graphs(&mut texts);
     let timeline = timeline::build_timeline(report, lanes, &mut texts);
     let ledgers = ledger::build_ledgers(report, &mut texts);
     let hops = flame::hop_boxes(report, &mut texts);
-    let flame = flame::boxes(report, &mut texts);
+    let flame = boxes.into_flame(&mut texts);
     let (texts, stacks, texts_left_out) = texts.into_parts();
     Page {
         head: page_head(report),
@@ -184,6 +189,7 @@ fn page_findings(report: &Report) -> PageFindings {
             kind: finding.kind,
             share: finding.share,
             ns: finding.ns.0,
+            threads: finding.threads,
             lines: (finding.lines.iter())
                 .map(|line| PageLine {
                     depth: line.depth,

@@ -122,7 +122,9 @@ pub(super) fn legend(times: &ClassParts) -> HeaderLine {
             .map(|(&class, parts)| {
                 let time = sum(parts);
                 let made_of = match class {
-                    BlameClass::Unattributed => format!(": {}", list_shares(parts, all)),
+                    BlameClass::HeldBack | BlameClass::Unattributed => {
+                        format!(": {}", list_shares(parts, all))
+                    }
                     _ => String::new(),
                 };
                 let words =
@@ -151,6 +153,7 @@ pub(super) fn class_words(class: BlameClass) -> &'static str {
         BlameClass::Disk => "waits for a disk",
         BlameClass::Network => "waits for the network",
         BlameClass::Device => "waits for a device",
+        BlameClass::HeldBack => "held back by TCP, or stopped",
         BlameClass::Unattributed => "not known",
         BlameClass::Idle => "idle",
     }

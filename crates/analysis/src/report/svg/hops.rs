@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     blame::{BlameClass, BlameGroup},
-    findings::{HopBox, TimeByClass},
+    findings::{HopBox, TimeByClass, time_of_threads},
     report::{Report, first_screen, flame::FrameKind, styled_lines::percent},
 };
 
@@ -35,7 +35,7 @@ pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> 
     let mut frames = vec![root_frame(all, report)];
     let mut x = 0;
     for hop in &tree.boxes {
-        shown.push_frames(hop, "", 1, x, all, &mut frames);
+        shown.push_frames(hop, "", 1, x, (all, report.window.duration_ns), &mut frames);
         x += u128::from(shown.time(&hop.time).0);
     }
     let title = format!("offwake: what {} waited for", report.meta.target);
@@ -65,14 +65,25 @@ fn header_lines(report: &Report, shown: &ShownClasses) -> Vec<HeaderLine> {
 
 fn root_frame(all: Nanos, report: &Report) -> PictureFrame {
     let activity = &report.findings.activity;
-    let idle = match activity.idle_ns {
+    let idle = match activity.idle_ns - activity.open_ns {
         Nanos(0) => None,
-        idle => Some(format!("not drawn: {idle} idle, or in waits that had not ended")),
+        idle => Some(format!("{idle} idle")),
+    };
+    let open = match activity.open_ns {
+        Nanos(0) => None,
+        open => Some(format!("{open} in waits that had not ended")),
+    };
+    let not_drawn: Vec<_> = idle.into_iter().chain(open).collect();
+    let not_drawn = (!not_drawn.is_empty()).then(|| format!("not drawn: {}", not_drawn.join(", ")));
+    let window = report.window.duration_ns;
+    let threads = match activity.active_threads {
+        1 => "of 1 thread".to_owned(),
+        many => format!("{many} threads added up"),
     };
     PictureFrame {
         place: Place { depth: 0, x: 0, width: u128::from(all.0) },
-        name: format!("all threads: {all} of waiting and running"),
-        lines: idle.into_iter().collect(),
+        name: format!("all threads: {all} of waiting and running, {threads}, in {window}"),
+        lines: not_drawn.into_iter().collect(),
         details: format!("{all}, 100%"),
         fill: palette::frame_fill(FrameKind::Group, None),
         is_label: true,
@@ -107,7 +118,7 @@ impl ShownClasses {
         above: &str,
         depth: usize,
         x: u128,
-        all: Nanos,
+        (all, window): (Nanos, Nanos),
         frames: &mut Vec<PictureFrame>,
     ) {
         let time = self.time(&hop.time);
@@ -123,8 +134,12 @@ impl ShownClasses {
         let number = hop.finding.map(|number| format!("{number}: ")).unwrap_or_default();
         let function = hop.function.as_ref().map(|name| format!("in {name}"));
         let (what, share) = (&hop.what, percent(time, all));
+        let of_threads = time_of_threads(time, hop.threads, window);
         let (name, mut lines) = match hop.who.as_str() {
-            "" => (format!("{number}{what}"), vec![time.to_string()]),
+            "" => (format!("{number}{what}"), vec![of_threads.clone()]),
+            who if hop.threads > 1 && time > window => {
+                (format!("{number}{who}"), vec![format!("{of_threads}: {what}")])
+            }
             who => (format!("{number}{who}"), vec![format!("{time} {what}")]),
         };
         let who = if hop.who.is_empty() { above } else { &hop.who };
@@ -139,13 +154,13 @@ impl ShownClasses {
             place: Place { depth, x, width: u128::from(time.0) },
             name,
             lines,
-            details: format!("{said}; {time}, {share} of what is drawn{detail}"),
+            details: format!("{said}; {of_threads}, {share} of what is drawn{detail}"),
             fill,
             is_label: depth == 1 || is_end,
         });
         let mut x = x;
         for child in &hop.children {
-            self.push_frames(child, who, depth + 1, x, all, frames);
+            self.push_frames(child, who, depth + 1, x, (all, window), frames);
             x += u128::from(self.time(&child.time).0);
         }
     }

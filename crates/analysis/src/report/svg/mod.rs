@@ -13,6 +13,7 @@ mod hops;
 mod hover;
 mod palette;
 mod picture;
+mod rows;
 mod single;
 
 pub use differential::write as write_diff;

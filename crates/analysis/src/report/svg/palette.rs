@@ -1,7 +1,7 @@
 //! The colours of pictures, in light and in dark.
 //!
 //! Each cause has a colour of its own: a sleep is sky blue, a disk is green. Four colours are those of
-//! Okabe and Ito (<https://jfly.uni-koeln.de/color/>). A search found four more that the colour-blind
+//! Okabe and Ito (<https://jfly.uni-koeln.de/color/>). A search found five more that the colour-blind
 //! tell from these and from each other (`docs/decisions/0006-pictures.md`). Frames on the way to a
 //! cause have a tint of the class that most of their time is of, so that a column shows from afar what
 //! it waited for.
@@ -82,6 +82,7 @@ const fn base_fill(dominant: Dominant) -> Fill {
         Some(BlameClass::Disk) => Fill::same(Rgb(153, 221, 102)),
         Some(BlameClass::Network) => Fill { light: Rgb(0, 0, 136), dark: Rgb(34, 34, 255) },
         Some(BlameClass::Device) => Fill { light: Rgb(102, 0, 238), dark: Rgb(153, 17, 170) },
+        Some(BlameClass::HeldBack) => Fill { light: Rgb(119, 34, 119), dark: Rgb(85, 17, 85) },
         Some(BlameClass::Unattributed) => Fill::same(Rgb(204, 121, 167)),
         // Near to the paper: there is nothing to see.
         Some(BlameClass::Idle) => Fill { light: Rgb(215, 215, 215), dark: Rgb(90, 90, 90) },
@@ -339,6 +340,7 @@ mod tests {
             (BlameClass::Disk, "disk"),
             (BlameClass::Network, "network"),
             (BlameClass::Device, "device"),
+            (BlameClass::HeldBack, "held-back"),
             (BlameClass::Unattributed, "unattributed"),
         ];
         for (class, name) in names {

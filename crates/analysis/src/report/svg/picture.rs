@@ -13,7 +13,7 @@
 //!       <title>name (details)</title>
 //!       <rect x="12.5000%" … fg:x="3750000" fg:w="9000000"/>
 //!       <text …>name</text>
-//!       <text … fg:text="another line">another l..</text>    in pictures of hops
+//!       <text … fg:text="another line">another l..</text>    in pictures of hops, one for each row
 //!     </g>
 //!   </svg>
 //!   <script>
@@ -30,7 +30,10 @@ use quick_xml::{
     events::{BytesCData, BytesEnd, BytesStart, BytesText, Event},
 };
 
-use super::palette::{self, BACKGROUND, Fill};
+use super::{
+    palette::{self, BACKGROUND, Fill},
+    rows,
+};
 use crate::{report::flame::PlacedFrame, text};
 
 /// The picture, where no script makes it as wide as the window.
@@ -78,6 +81,14 @@ pub(super) enum RowKind {
 }
 
 impl RowKind {
+    /// Returns the number of lines.
+    fn lines(self) -> usize {
+        match self {
+            Self::OneLine => 1,
+            Self::ThreeLines => 3,
+        }
+    }
+
     /// Returns the pixels from one frame to the one below it.
     fn height(self) -> usize {
         match self {
@@ -172,7 +183,7 @@ impl Picture {
         for frame in &self.frames {
             let top = ABOVE + frame.place.depth * row;
             // One pixel stays free between two rows.
-            svg.frame(frame, top..top + row - 1, &scale)?;
+            svg.frame(frame, (top..top + row - 1, self.rows), &scale)?;
         }
         svg.0.write_event(Event::End(BytesEnd::new("svg")))?;
         svg.0.create_element("script").write_cdata_content(BytesCData::new(SCRIPT))?;
@@ -253,6 +264,15 @@ impl Svg<'_> {
         self.text(&attributes, &text::xml(words))
     }
 
+    /// A line of words, further to the right for each space that it begins with. Not every reader draws
+    /// those: librsvg leaves out even ones that do not break.
+    fn indented_line(&mut self, y: usize, class: &str, words: &str) -> io::Result<()> {
+        let trimmed = words.trim_start();
+        let spaces = words.chars().count() - trimmed.chars().count();
+        let x = MARGIN + (spaces as f64 * CHARACTER) as usize;
+        self.line(x, y, class, trimmed)
+    }
+
     /// The style, and what is behind everything.
     fn background(&mut self, height: usize) -> io::Result<()> {
         let style = palette::style_sheet();
@@ -265,8 +285,8 @@ impl Svg<'_> {
         for (line, nth) in lines.iter().zip(0..) {
             let y = HEADER + nth * LINE;
             match line {
-                HeaderLine::Text(line) => self.line(MARGIN, y, "note", line)?,
-                HeaderLine::Strong(line) => self.line(MARGIN, y, "strong", line)?,
+                HeaderLine::Text(line) => self.indented_line(y, "note", line)?,
+                HeaderLine::Strong(line) => self.indented_line(y, "strong", line)?,
                 HeaderLine::Legend(entries) => self.legend(y, entries)?,
             }
         }
@@ -298,7 +318,12 @@ impl Svg<'_> {
     }
 
     /// A frame in a row of these pixels.
-    fn frame(&mut self, frame: &PictureFrame, row: Range<usize>, scale: &Scale) -> io::Result<()> {
+    fn frame(
+        &mut self,
+        frame: &PictureFrame,
+        (row, kind): (Range<usize>, RowKind),
+        scale: &Scale,
+    ) -> io::Result<()> {
         let start = scale.count(frame.place.x);
         let end = scale.count(frame.place.x + frame.place.width);
         let x = scale.percent(start);
@@ -321,16 +346,21 @@ impl Svg<'_> {
             ],
         )?;
         let text_x = format!("{:.4}%", x + 100.0 * INDENT / WIDTH as f64);
-        let text_y = (row.start + FONT_SIZE).to_string();
-        let place = [("x", &*text_x), ("y", &*text_y), ("class", "label")];
-        let attributes = if frame.is_label { &place[..] } else { &place[..2] };
-        self.text(attributes, &shorten(&name, room as usize))?;
-        for (line, nth) in frame.lines.iter().zip(1..) {
-            let line = text::xml(line);
+        let lines: Vec<String> = frame.lines.iter().map(|line| text::xml(line)).collect();
+        let texts: Vec<&str> = [&name].into_iter().chain(&lines).map(String::as_str).collect();
+        let filled = rows::fill_rows(&texts, kind.lines(), room as usize);
+        for nth in 0..kind.lines() {
             let text_y = (row.start + FONT_SIZE + nth * (LINE - 2)).to_string();
-            // The script shows as much of it as fits at every zoom.
-            let place = [("x", &*text_x), ("y", &*text_y), ("fg:text", &*line)];
-            self.text(&place, &shorten(&line, room as usize))?;
+            let mut place = vec![("x", &*text_x), ("y", &*text_y)];
+            // The script puts the lines into the rows at every zoom; the name it has from the title.
+            if nth > 0 {
+                place.push(("fg:text", lines.get(nth - 1).map_or("", String::as_str)));
+            }
+            let shown = filled.get(nth);
+            if frame.is_label && shown.is_some_and(|row| row.place == 0) {
+                place.push(("class", "label"));
+            }
+            self.text(&place, shown.map_or("", |row| &row.text))?;
         }
         self.0.write_event(Event::End(BytesEnd::new("g")))
     }
@@ -342,28 +372,9 @@ fn title(name: &str, details: &str) -> String {
     format!("{name} ({details})")
 }
 
-/// As much of a name as fits: its beginning, which says more than its end. A single letter says
-/// nothing.
-fn shorten(name: &str, room: usize) -> String {
-    match room {
-        _ if name.chars().count() < room => name.to_owned(),
-        0..4 => String::new(),
-        _ => name.chars().take(room - 2).chain("..".chars()).collect(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{SCRIPT, shorten, title};
-
-    #[test]
-    fn names_are_shortened_to_what_fits() {
-        assert_eq!(shorten("futex", 6), "futex");
-        assert_eq!(shorten("futex", 5), "fut..");
-        assert_eq!(shorten("futex", 4), "fu..");
-        assert_eq!(shorten("futex", 3), "");
-        assert_eq!(shorten("cc", 3), "cc");
-    }
+    use super::{SCRIPT, title};
 
     #[test]
     fn the_last_brackets_of_a_title_are_those_of_the_details() {

@@ -96,7 +96,7 @@ function finding(entry, n) {
   }
   lines[0].append(' ', ...links);
   return el('li', { class: entry.kind },
-    el('div', { class: 'figure' }, el('b', {}, sharePercent(entry.share)), el('span', {}, time(entry.ns)), bar),
+    el('div', { class: 'figure' }, el('b', {}, sharePercent(entry.share)), el('span', {}, entry.threads > 1 && entry.ns > page.head.duration_ns ? `${time(entry.ns)} over ${entry.threads} threads` : time(entry.ns)), bar),
     el('div', { class: 'sentence' }, ...lines));
 }
 
@@ -105,7 +105,7 @@ function sharePercent(share) {
 }
 
 // Classes that are shown only where they have time, since most targets lack most of them.
-const OUTSIDE = new Set(['throttled', 'timer', 'disk', 'network', 'device']);
+const OUTSIDE = new Set(['throttled', 'timer', 'disk', 'network', 'device', 'held-back']);
 
 export function showTotals() {
   const { ledgers } = page;

@@ -18,8 +18,11 @@
     const [title, box, label, ...lines] = group.children;
     const text = title.textContent;
     return {
-      group, box, label, lines, text,
-      name: text.slice(0, text.lastIndexOf(' (')),
+      group, box, text,
+      rows: [label, ...lines],
+      texts: [text.slice(0, text.lastIndexOf(' (')), ...lines.map((line) => line.getAttribute('fg:text'))]
+        .filter((words) => words !== ''),
+      isLabel: label.classList.contains('label'),
       x: Number(box.getAttribute('fg:x')),
       width: Number(box.getAttribute('fg:w')),
       y: Number(box.getAttribute('y')),
@@ -35,7 +38,7 @@
 
   // The font is monospaced.
   function measureCharacter() {
-    const { label } = root;
+    const [label] = root.rows;
     const words = label.textContent;
     label.textContent = 'W';
     const width = label.getComputedTextLength();
@@ -84,15 +87,41 @@
   }
 
   // Both are parts of the canvas.
-  function place({ box, label, lines, name }, x, width) {
+  function place({ box, rows, texts, isLabel }, x, width) {
     box.setAttribute('x', percent(x));
     box.setAttribute('width', percent(width));
-    label.setAttribute('x', percent(x + INDENT / pixels));
-    label.textContent = shorten(name, width * pixels - INDENT);
-    for (const line of lines) {
-      line.setAttribute('x', percent(x + INDENT / pixels));
-      line.textContent = shorten(line.getAttribute('fg:text'), width * pixels - INDENT);
-    }
+    const filled = fillRows(texts, rows.length, width * pixels - INDENT);
+    rows.forEach((row, nth) => {
+      const { words, place } = filled[nth] || { words: '', place: -1 };
+      row.setAttribute('x', percent(x + INDENT / pixels));
+      row.textContent = words;
+      row.classList.toggle('label', isLabel && place === 0);
+    });
+  }
+
+  // A text that is too long goes on in the next row, between two words, as long as there are more rows than
+  // texts.
+  function fillRows(texts, count, room) {
+    const filled = [];
+    let spare = count - texts.length;
+    texts.forEach((text, place) => {
+      let rest = text;
+      while (spare > 0 && !fits(rest, room)) {
+        const end = rest.lastIndexOf(' ', Math.floor(room / characterWidth));
+        if (end < 1) {
+          break;
+        }
+        filled.push({ words: rest.slice(0, end), place });
+        rest = rest.slice(end + 1);
+        spare -= 1;
+      }
+      filled.push({ words: shorten(rest, room), place });
+    });
+    return filled;
+  }
+
+  function fits(text, room) {
+    return text.length * characterWidth < room;
   }
 
   function percent(part) {
@@ -101,7 +130,7 @@
 
   // A name's beginning says more than its end; a single letter says nothing.
   function shorten(name, room) {
-    if (name.length * characterWidth < room) {
+    if (fits(name, room)) {
       return name;
     }
     const characters = Math.floor(room / characterWidth);
