@@ -59,6 +59,9 @@ pub mod purpose {
     /// process. The thread's memory can be read for as long as
     /// [`StackCopy::voluntary_switches`](super::StackCopy::voluntary_switches) stays the same.
     pub const BEFORE_WINDOW: u32 = 3;
+    /// As [`BEFORE_WINDOW`], of a wait that has still not ended as the window closes, and whose stack
+    /// was not read as it opened. User space reads it if somebody waits for the thread.
+    pub const STILL_ASLEEP: u32 = 4;
 }
 
 /// A stack that was seen at a call site, and by what it is found again.
@@ -149,7 +152,7 @@ pub struct StackCopy {
     /// A hash of the Python frames, which the [`PythonFrames`] behind this holds; 0 if the thread
     /// is not known to have any.
     pub python_hash: u64,
-    /// With [`purpose::BEFORE_WINDOW`], how often the thread has gone to sleep
+    /// With [`purpose::BEFORE_WINDOW`] and [`purpose::STILL_ASLEEP`], how often the thread has gone to sleep
     /// (`task_struct::nvcsw`).
     pub voluntary_switches: u64,
     /// The epoch of the process's code ([`crate::code_epoch`]).

@@ -75,6 +75,11 @@ impl PolledFile {
     pub(crate) fn tgid(&self) -> Tgid {
         self.poll.tgid
     }
+
+    /// The thread that polls.
+    pub(crate) fn tid(&self) -> Tid {
+        self.poll.tid
+    }
 }
 
 /// Selects the waits whose files are to be found: those of the target first.

@@ -203,3 +203,54 @@ fn a_client_is_led_to_a_server_that_hangs_in_another_network_namespace() -> Resu
     ensure!(function.contains("sleep_with_the_request"), "{found:#?}");
     Ok(())
 }
+
+/// Where the servers of the workloads sleep that fell asleep before anybody looked: the workload, its
+/// call, its function.
+const ASLEEP: [(&str, libc::c_long, &str); 4] = [
+    ("asleep-in-a-pipe", libc::SYS_read, "waits_for_the_ledger"),
+    ("asleep-in-a-futex", libc::SYS_futex, "waits_for_the_vault"),
+    ("asleep-in-a-timer", libc::SYS_nanosleep, "naps_for_an_hour"),
+    ("asleep-behind-a-middle", libc::SYS_read, "waits_for_the_ledger"),
+];
+
+/// Starts a workload whose server sleeps, and whose client waits for it.
+fn start_asleep(name: &str, call: libc::c_long) -> Result<Workload> {
+    let workload = Workload::start(name)?;
+    for (role, call) in [("server", call), ("client", libc::SYS_read)] {
+        let player = workload.role(role)?;
+        let path = format!("/proc/{}/task/{}/syscall", player.pid, player.tid);
+        wait_until("the role to sleep", || {
+            let is_call = |text: &str| text.starts_with(&format!("{call} "));
+            Ok(is_call(&fs::read_to_string(&path)?).then_some(()))
+        })?;
+    }
+    Ok(workload)
+}
+
+/// Neither is the server of the target, nor did it go to sleep while anybody looked.
+#[test]
+fn a_server_that_has_slept_since_before_the_recording_is_named_with_its_function() -> Result<()> {
+    for (name, call, function) in ASLEEP {
+        let workload = start_asleep(name, call)?;
+        let case = Case::profile_with(workload, |offwake, workload| {
+            offwake.args(["--pid", &workload.role("client").expect("a client").pid.to_string()])
+        })?;
+        let found = stuck(&case, "client").context(name)?;
+        let between = (name == "asleep-behind-a-middle").then_some("middle");
+        let chain = ["client"].into_iter().chain(between).chain(["server"]);
+        let chain: Vec<_> = chain.map(|role| Some(case.tid(role))).collect();
+        let tids: Vec<_> = found.chain.iter().map(|hop| hop.tid).collect();
+        ensure!(tids == chain, "{name}: {chain:?}: {found:#?}");
+        let last = found.chain.last().context("there is a chain")?;
+        let named = last.function.as_deref().unwrap_or_default();
+        ensure!(named.contains(function), "{name}: {found:#?}");
+        ensure!(found.cause.text.contains("has not answered"), "{name}: {found:#?}");
+        // The other functions are in the same program, and the bystander in the same state.
+        let all = format!("{:?}", case.report.findings);
+        for (_, _, other) in ASLEEP.iter().filter(|(_, _, other)| *other != function) {
+            ensure!(!all.contains(other), "{name}: {other}: {found:#?}");
+        }
+        ensure!(!all.contains("bystander") && !all.contains("beside_them"), "{name}: {found:#?}");
+    }
+    Ok(())
+}

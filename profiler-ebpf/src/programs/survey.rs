@@ -13,6 +13,7 @@ use profiler_ebpf::{
         thread_flags, wait_flags,
     },
     syscalls::{IS_FUTEX, may_wait_for_lock},
+    user_stack::purpose,
 };
 
 use super::{
@@ -111,7 +112,7 @@ fn open_wait(local: &mut TaskLocal, task: Task) {
         || syscall::table_entry(&record.syscall) & IS_FUTEX != 0
             && may_wait_for_lock(&record.syscall.args);
     if stack::are_recorded() && is_wanted && task.has_user_half() {
-        let stack = user_stack_copy::request_sleeper(task, registers);
+        let stack = user_stack_copy::request_sleeper(task, registers, purpose::BEFORE_WINDOW);
         let record = &mut local.record;
         record.user_stack = stack.0;
     }
@@ -127,6 +128,7 @@ fn survey_closing(local: &mut TaskLocal, task: Task) {
             if let Some(record) = copy_open_wait(local, task, local.seq) {
                 send_open_wait(record);
             }
+            offer_stack(&local.record, task);
         }
         phase::RUNNABLE => {
             local.seq += 1;
@@ -193,6 +195,20 @@ fn read_seq(local: &TaskLocal) -> u32 {
 fn read_phase(local: &TaskLocal) -> u32 {
     // SAFETY: a reference can be read from.
     unsafe { ptr::read_volatile(&raw const local.phase) }
+}
+
+/// Tells user space where the stack of a thread is that has slept since before the window, if it was
+/// not read as the window opened: somebody of the target may wait for that thread, and only now it
+/// can be known who. 112 bytes for each such thread.
+#[inline(always)]
+fn offer_stack(record: &WaitRecord, task: Task) {
+    let has_slept_all_along =
+        record.wait_flags & wait_flags::BEFORE_WINDOW != 0 && record.wake.ns == 0;
+    let is_unread = record.user_stack == NO_STACK;
+    if has_slept_all_along && is_unread && stack::are_recorded() && task.has_user_half() {
+        let _counted =
+            user_stack_copy::request_sleeper(task, task.registers(), purpose::STILL_ASLEEP);
+    }
 }
 
 #[inline(always)]

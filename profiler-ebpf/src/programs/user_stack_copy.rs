@@ -75,9 +75,9 @@ pub fn capture_sample(ctx: *mut c_void, task: Task) -> CapturedStack {
 }
 
 /// The user half of a thread that is asleep as the survey visits it: user space is asked to copy
-/// it, as this runs in another process.
+/// it, as this runs in another process. `purpose` is what for, one of [`purpose`].
 #[inline(always)]
-pub fn request_sleeper(task: Task, registers: Registers) -> CapturedStack {
+pub fn request_sleeper(task: Task, registers: Registers, purpose: u32) -> CapturedStack {
     if !are_copied() {
         return CapturedStack(NO_STACK);
     }
@@ -100,7 +100,7 @@ pub fn request_sleeper(task: Task, registers: Registers) -> CapturedStack {
         fp,
         bytes: 0,
         size: copy_size::LONG,
-        purpose: purpose::BEFORE_WINDOW,
+        purpose,
         missing_pages: 0,
         python_hash: 0,
         voluntary_switches: task.voluntary_switches(),

@@ -5,20 +5,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use offwake_recording::{InterruptInfo, loss::add_all, units::Tid};
+use offwake_recording::{FuseServer, InterruptInfo, loss::add_all, units::Tid};
 
 use super::{
-    messages::{FrameNames, LastLookupResults, Lookup, LookupResults, StoreMessage},
+    messages::{FrameNames, LastLookupResults, Lookup, LookupResults, SleeperStack, StoreMessage},
     user_stacks::UserStackExchange,
 };
 use crate::{
+    awaited_threads::{KnownFiles, OpenWaits},
     decode::NewStack,
     file_locks,
     files::Files,
     filesystems, fuse_servers, interrupts,
     lock_owners::find_lock_owners,
     parser::{Parser, ParserRole},
-    polled_files,
+    polled_files::{self, PolledFile},
     privileges::{self, Task},
     processes::{Processes, Quotas},
     reader_process,
@@ -29,6 +30,9 @@ use crate::{
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How often results are sent to the store.
 const SEND_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How long the stacks of sleeping threads are read that the target waits for.
+const SLEEPERS_TIME: Duration = Duration::from_secs(1);
 
 /// Answers until nobody can ask any more, then has every frame named.
 pub(super) fn run(
@@ -44,6 +48,7 @@ pub(super) fn run(
     let mut sent = Instant::now();
     let mut fuse_servers = Vec::new();
     let mut polled_files = Vec::new();
+    let mut open_waits = None;
     loop {
         // A process before its mappings: those take longer, and it may end meanwhile.
         match lookups.recv_timeout(POLL_INTERVAL) {
@@ -84,6 +89,7 @@ pub(super) fn run(
                     files.observe(polled.file, polled.tgid(), polled.fd);
                 }
             }
+            Ok(Lookup::OpenWaits(waits)) => open_waits = Some(waits),
             Ok(Lookup::Snapshot(mut snapshot)) => {
                 let polled_files = std::mem::take(&mut polled_files);
                 polled_files::add_files(&mut snapshot.open.waits, &polled_files);
@@ -127,6 +133,10 @@ pub(super) fn run(
     quotas.read_again();
     let quotas = quotas.take_new();
     while !user_stacks.process_copies(&mut stacks) {}
+    files.complete();
+    let sleepers = open_waits.map_or_else(Vec::new, |waits| {
+        read_sleepers(&waits, &files, &polled_files, &fuse_servers, &mut stacks)
+    });
     let (files, mut diagnostics) = files.finish();
     let (processes, of_processes) = processes.finish();
     let filesystems = filesystems::find_filesystems();
@@ -139,7 +149,21 @@ pub(super) fn run(
     add_all(&mut diagnostics, &of_stacks);
     reader_process::add_diagnostics(&mut diagnostics);
     let results = LookupResults { stacks, processes, files, interrupts, quotas, diagnostics };
-    LastLookupResults { results, names, fuse_servers, filesystems, polled_files }
+    LastLookupResults { results, names, fuse_servers, filesystems, polled_files, sleepers }
+}
+
+/// Reads the stacks of threads that have slept since before the window, and that the target waits for.
+fn read_sleepers(
+    waits: &OpenWaits,
+    files: &Files,
+    polled: &[PolledFile],
+    fuse_servers: &[FuseServer],
+    stacks: &mut StackProcessor,
+) -> Vec<SleeperStack> {
+    let peers = |file| files.peers(file).to_vec();
+    let awaited = waits.find_awaited(&KnownFiles { peers, polled, fuse_servers });
+    let read = stacks.read_sleepers(&awaited, SLEEPERS_TIME);
+    read.into_iter().map(|(tid, stack)| SleeperStack { tid, stack }).collect()
 }
 
 fn send_results(

@@ -7,18 +7,21 @@
 //!   └── RecordingStart, RecordingEnd ─────────────────────────────▶
 //! ```
 
+use std::collections::HashMap;
+
 use crate::{
+    awaited_threads::OpenWaits,
     decode::NewStack,
     polled_files::{OpenPoll, PolledFile},
     processes::NewProcesses,
     symbols::NamingRequest,
 };
 use offwake_recording::{
-    AwaitedFileLock, Clocks, ClosedBy, CpuQuota, FileId, Filesystem, FrameId, Function, FuseServer,
-    InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile, Preemption, ProfilerCost,
-    Sample, ThreadEvent, ThreadExit, Throttle, Wait,
+    AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, FileId, Filesystem, FrameId, Function,
+    FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile, Preemption,
+    ProfilerCost, Sample, StackRef, ThreadEvent, ThreadExit, Throttle, Wait,
     loss::Diagnostics,
-    units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
+    units::{CgroupId, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 
 /// Something that the look-up thread is asked for.
@@ -65,6 +68,9 @@ pub(super) enum Lookup {
     FuseServers,
     /// Threads poll files that are not known.
     PolledFiles(Vec<OpenPoll>),
+    /// How everybody waited as the window closed: the stacks of those that the target waits for are to
+    /// be read.
+    OpenWaits(Box<OpenWaits>),
     /// Everything that was looked up before this goes into the snapshot.
     Snapshot(Box<SurveyedSnapshot>),
 }
@@ -138,6 +144,22 @@ pub struct OpenRecords {
     pub filesystems: Vec<Filesystem>,
 }
 
+impl OpenRecords {
+    /// Adds the stacks that were read last of all to the waits that have none.
+    pub(super) fn add_sleepers(&mut self, sleepers: &[SleeperStack]) {
+        let stacks: HashMap<Tid, StackId> =
+            sleepers.iter().map(|sleeper| (sleeper.tid, sleeper.stack)).collect();
+        for wait in &mut self.waits {
+            let is_without = wait.begin == Begin::BeforeWindow
+                && wait.wake.is_none()
+                && wait.user_stack == StackRef::NotTaken;
+            if let Some(&stack) = stacks.get(&wait.tid).filter(|_| is_without) {
+                wait.user_stack = StackRef::Id(stack);
+            }
+        }
+    }
+}
+
 /// What was looked up since the last time.
 #[derive(Default)]
 pub(super) struct LookupResults {
@@ -150,6 +172,13 @@ pub(super) struct LookupResults {
     pub diagnostics: Diagnostics,
 }
 
+/// The stack of a thread that has slept since before the window, and that somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SleeperStack {
+    pub tid: Tid,
+    pub stack: StackId,
+}
+
 /// What the look-up thread returns when it ends.
 pub(super) struct LastLookupResults {
     pub results: LookupResults,
@@ -157,6 +186,7 @@ pub(super) struct LastLookupResults {
     pub fuse_servers: Vec<FuseServer>,
     pub filesystems: Vec<Filesystem>,
     pub polled_files: Vec<PolledFile>,
+    pub sleepers: Vec<SleeperStack>,
 }
 
 /// What goes into a recording last.

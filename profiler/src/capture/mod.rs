@@ -32,7 +32,7 @@ use std::{
     sync::{
         Arc,
         atomic::Ordering,
-        mpsc::{self, SyncSender},
+        mpsc::{self, SyncSender, TrySendError},
     },
     thread::JoinHandle,
     time::Duration,
@@ -47,8 +47,8 @@ pub use file_sink::{FileSink, PipeSink};
 use join_in_time::{Lost, PATIENCE, join_in_time};
 pub use memory_sink::{AssemblingSink, MemorySink};
 use messages::{
-    LastLookupResults, RecordBatch, RecordingEnd, RecordingStart, SnapshotRequest, StoreMessage,
-    SurveyRequest,
+    LastLookupResults, Lookup, RecordBatch, RecordingEnd, RecordingStart, SnapshotRequest,
+    StoreMessage, SurveyRequest,
 };
 pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCounts, WaitProgress};
 use offwake_analysis::selection::describe_children;
@@ -65,6 +65,7 @@ use trigger::TriggerMatcher;
 use user_stacks::UserStackExchange;
 
 use crate::{
+    awaited_threads::OpenWaits,
     file_locks,
     kernel::{
         self, Kernel, KernelError, KernelTypes, Settings, StackSettings, StartedKernel, Survey,
@@ -124,6 +125,7 @@ pub struct Armed<S> {
     plan: Plan,
     control: Arc<Control>,
     to_store: SyncSender<StoreMessage>,
+    lookups: SyncSender<Lookup>,
     drain: JoinHandle<(RecordBatch, OpenRecords)>,
     lookup: JoinHandle<LastLookupResults>,
     store: JoinHandle<Store<S>>,
@@ -230,7 +232,7 @@ impl<S: Sink> Armed<S> {
         let drain = {
             let control = Arc::clone(&control);
             let triggers = TriggerMatcher::new(plan.triggers.clone());
-            let collector = Collector::new(lookups, plan.memory_limit, triggers);
+            let collector = Collector::new(lookups.clone(), plan.memory_limit, triggers);
             let mut drain =
                 Drain::new(rings, collector, Arc::clone(&counters), programs, to_store.clone());
             // Attaching takes a while, and all that was sent meanwhile lies before the window.
@@ -243,6 +245,7 @@ impl<S: Sink> Armed<S> {
             plan,
             control,
             to_store,
+            lookups,
             drain,
             lookup,
             store,
@@ -257,7 +260,7 @@ impl<S: Sink> Armed<S> {
             }
             Err(error) => {
                 armed.control.stop.store(true, Ordering::Relaxed);
-                drop((armed.to_store, armed.watching));
+                drop((armed.to_store, armed.lookups, armed.watching));
                 let _rest = armed.drain.join();
                 if join_in_time(armed.lookup, PATIENCE).is_ok() {
                     let _store = armed.store.join();
@@ -447,8 +450,8 @@ impl<S: Sink> Capture<S> {
     #[must_use]
     pub fn close(self, closed_by: ClosedBy) -> Captured<S> {
         let Self { armed, mut broken } = self;
-        let Armed { mut kernel, control, to_store, drain, lookup, store, watch, watching, .. } =
-            armed;
+        let Armed { mut kernel, control, to_store, lookups, drain, lookup, .. } = armed;
+        let Armed { store, watch, watching, .. } = armed;
         if watch.is_finished() {
             broken.get_or_insert(CaptureError::Thread("watch"));
         }
@@ -457,7 +460,7 @@ impl<S: Sink> Capture<S> {
             broken.get_or_insert(error.into());
         }
         control.stop.store(true, Ordering::Relaxed);
-        let (rest, mut open) = match drain.join() {
+        let (mut rest, mut open) = match drain.join() {
             Ok((rest, open)) => (Some(rest), open),
             Err(_panic) => {
                 broken = Some(CaptureError::Thread("drain"));
@@ -468,6 +471,13 @@ impl<S: Sink> Capture<S> {
         let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
         open.lock_owners = find_lock_owners(&open.waits, window);
         open.file_locks = file_locks::find_awaited(&open.waits);
+        let waits = Box::new(OpenWaits::from_records(&open));
+        // Nobody else asks any more. If there is no room, the look-up thread may never make any.
+        if let (Err(TrySendError::Full(_)), Some(rest)) =
+            (lookups.try_send(Lookup::OpenWaits(waits)), &mut rest)
+        {
+            *rest.loss.counters.entry("lookups_over_limit".to_owned()).or_default() += 1;
+        }
         Captured { rest, open, lookup, to_store, store, closed_at, own_cpu, closed_by, broken }
     }
 }
@@ -493,6 +503,7 @@ impl<S: Sink> Captured<S> {
                 open.fuse_servers = last.fuse_servers;
                 open.filesystems = last.filesystems;
                 polled_files::add_files(&mut open.waits, &last.polled_files);
+                open.add_sleepers(&last.sleepers);
             }
             Err(lost) => {
                 broken.get_or_insert(CaptureError::Thread("look-up"));

@@ -74,6 +74,12 @@ pub enum CopyPurpose {
         /// does.
         voluntary_switches: u64,
     },
+    /// The same of a wait that has not ended as the window closes: it is to be read if somebody waits
+    /// for the thread.
+    StillAsleep {
+        /// As above.
+        voluntary_switches: u64,
+    },
 }
 
 /// A copy of the top of a user stack.
@@ -153,6 +159,9 @@ pub fn decode_stack_copy(bytes: &[u8]) -> Result<UserStackCopy<'_>, DecodeError>
         purpose::CHECK => CopyPurpose::Check,
         purpose::BEFORE_WINDOW => {
             CopyPurpose::BeforeWindow { voluntary_switches: head.voluntary_switches }
+        }
+        purpose::STILL_ASLEEP => {
+            CopyPurpose::StillAsleep { voluntary_switches: head.voluntary_switches }
         }
         other => return Err(value("purpose", other.into())),
     };

@@ -128,6 +128,8 @@ pub struct Files {
     address_owners: AddressOwners,
     scan: Option<(HolderScan, Vec<AwaitedHolders>)>,
     new: BTreeMap<FileId, OpenFile>,
+    /// The processes that hold the other end, of every socket where they are known.
+    peers: HashMap<FileId, Vec<Tgid>>,
     next_dump: Instant,
     next_scan: Instant,
     pipes: Option<u32>,
@@ -155,6 +157,7 @@ impl Files {
             address_owners: AddressOwners::new(),
             scan: None,
             new: BTreeMap::new(),
+            peers: HashMap::new(),
             next_dump: Instant::now(),
             next_scan: Instant::now(),
             pipes: descriptor::pipe_device(),
@@ -215,10 +218,16 @@ impl Files {
     /// be.
     fn forget_finished(&mut self) {
         self.missed_before = self.missed();
+        self.peers.clear();
         self.states.retain(|_, state| matches!(state, LookupState::Queued));
     }
 
     fn record_found(&mut self, file: FileId, open: OpenFile) {
+        if let OpenFile::Socket(end) = &open
+            && !end.peers.is_empty()
+        {
+            self.peers.insert(file, end.peers.iter().map(|peer| peer.tgid).collect());
+        }
         self.states.insert(file, LookupState::Found);
         self.new.insert(file, open);
     }
@@ -261,9 +270,22 @@ impl Files {
         all
     }
 
+    /// The processes that hold the other end of a file, as far as they were found.
+    #[must_use]
+    pub fn peers(&self, file: FileId) -> &[Tgid] {
+        self.peers.get(&file).map_or(&[], Vec::as_slice)
+    }
+
     /// Does what is left to do. Returns what was not taken yet, and what could not be done.
     #[must_use]
     pub fn finish(mut self) -> (Vec<(FileId, OpenFile)>, Diagnostics) {
+        self.complete();
+        let diagnostics = self.diagnostics();
+        (self.take_new(), diagnostics)
+    }
+
+    /// Does what is left to do.
+    pub fn complete(&mut self) {
         self.query_addresses(usize::MAX);
         let deadline = Instant::now() + FINAL_SCAN_TIME;
         while self.scan.is_some() || !self.awaited.is_empty() {
@@ -274,8 +296,6 @@ impl Files {
                 break;
             }
         }
-        let diagnostics = self.diagnostics();
-        (self.take_new(), diagnostics)
     }
 
     /// Queries the addresses of the queued sockets, one network namespace after the other.

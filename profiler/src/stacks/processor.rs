@@ -1,16 +1,20 @@
 //! From addresses and stack copies to the stacks of a recording.
 
-use std::{iter, rc::Rc};
+use std::{
+    iter,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use offwake_recording::{
     AddressKind, AddressSpace, FrameId, Function, Module, ModuleId, NewStacks, Stack, StackEnd,
     loss::{Diagnostics, add_all, count},
-    units::{StackId, Tgid, Timestamp},
+    units::{StackId, Tgid, Tid, Timestamp},
 };
 use offwake_unwind::{Registers, StackCopy, UnwindEnd, UnwoundFrame, UnwoundStack};
 
 use super::{
-    sleeping_threads::read_if_asleep,
+    sleeping_threads::{OfferedStacks, read_if_asleep},
     stack_cache::{CacheUpdate, RunsPython, StackCache},
 };
 use crate::{
@@ -27,6 +31,9 @@ use crate::{
 
 /// Distinct frames that are kept: some 80 bytes each before they are named.
 const MAX_FRAMES: usize = 4_000_000;
+/// The most stacks of sleeping threads that are read because somebody waits for those threads: of each
+/// up to 64 KiB.
+const MAX_SLEEPERS: usize = 256;
 
 /// A frame before it has a number.
 enum FoundFrame {
@@ -58,6 +65,7 @@ pub struct StackProcessor {
     frames: FrameTable,
     unwinder: UnwinderClient,
     cache: StackCache,
+    offered: OfferedStacks,
     name_sources: NameSources,
     diagnostics: Diagnostics,
 }
@@ -73,6 +81,7 @@ impl StackProcessor {
             frames: FrameTable::new(MAX_FRAMES),
             unwinder,
             cache: StackCache::new(max_call_sites),
+            offered: OfferedStacks::default(),
             name_sources: NameSources::default(),
             diagnostics: Diagnostics::new(),
         }
@@ -162,9 +171,12 @@ impl StackProcessor {
         self.add_stack(id, space, moment, frames, StackEnd::Unknown);
     }
 
-    /// Unwinds copies of user stacks, and adds their stacks.
+    /// Unwinds copies of user stacks, and adds their stacks. Those that are only offered are kept in
+    /// mind for [`Self::read_sleepers`].
     pub fn process_copies(&mut self, copies: Vec<UserStackCopy<'_>>) -> Vec<UnwoundCopy> {
         let mut processed = Vec::with_capacity(copies.len());
+        let copies: Vec<UserStackCopy> =
+            copies.into_iter().filter_map(|copy| self.offered.keep_offered(copy)).collect();
         // Whether a thread that is asleep runs Python has to be known before its stack is read.
         for copy in &copies {
             if matches!(copy.purpose, CopyPurpose::BeforeWindow { .. }) {
@@ -202,6 +214,25 @@ impl StackProcessor {
             processed.push(self.add_unwound(copy, unwound));
         }
         processed
+    }
+
+    /// Reads and unwinds the stacks of these threads, in this order, as far as they were offered: for
+    /// `time` at most, and no more than 256 of them. Returns the ids of what was read; the others are
+    /// counted.
+    pub fn read_sleepers(&mut self, threads: &[Tid], time: Duration) -> Vec<(Tid, StackId)> {
+        let deadline = Instant::now() + time;
+        let mut read = Vec::new();
+        for &tid in threads {
+            let Some(copy) = self.offered.remove(tid) else { continue };
+            if read.len() >= MAX_SLEEPERS || Instant::now() >= deadline {
+                count(&mut self.diagnostics, "stacks_of_sleepers_unread");
+                continue;
+            }
+            let id = copy.id;
+            self.process_copies(vec![copy]);
+            read.push((tid, id));
+        }
+        read
     }
 
     /// Removes stacks from the cache that are not in the recording any more. Returns the call sites

@@ -289,6 +289,25 @@ fn who_listens_is_whom_a_thread_waits_for_that_connects() {
 }
 
 #[test]
+fn a_chain_that_ends_at_a_lock_says_that_nobody_knows_its_holder() {
+    const UNKNOWN: &str = "who holds the lock is not known";
+    let mut r = asleep(&[7, 60, 61]);
+    waits_at_socket(&mut r, 7, RECVFROM, SocketRole::Asking, 60);
+    waits_in(&mut r, 60, "pthread_mutex_lock", "update_row", WAIT);
+    sleeps_in(&mut r, 61, "export");
+    let found = findings(&mut r).remove(0);
+    let waits = "thread60 60 has not answered: waits for a lock in update_row";
+    assert_eq!(found.cause.text, format!("{waits}: {UNKNOWN}"), "{found:#?}");
+    assert_eq!(found.lines.last().unwrap().text, UNKNOWN, "{found:#?}");
+    // Where the holder is known, and where nobody waits for a lock, it is not said.
+    owned(&mut r, 60, LockKind::Mutex, 61);
+    let held = format!("{:?}", findings(&mut r).remove(0));
+    sleeps_in(&mut r, 60, "export");
+    let sleeps = format!("{:?}", findings(&mut r).remove(0));
+    assert!(!held.contains(UNKNOWN) && !sleeps.contains(UNKNOWN), "{held}\n{sleeps}");
+}
+
+#[test]
 fn what_most_threads_of_a_server_wait_for_that_does_not_answer_is_told() {
     let mut r = asleep(&[7, 60, 61, 62, 63, 64, 65]);
     waits_at_socket(&mut r, 7, RECVFROM, SocketRole::Asking, 60);

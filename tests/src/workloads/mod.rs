@@ -8,6 +8,7 @@
 //! sleep 5 | offwake-workload futex-handoff
 //! ```
 
+mod asleep;
 mod back_pressure;
 mod barrier;
 mod broadcast;
@@ -128,6 +129,10 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("mapped-file-in-a-cgroup", mapped_file::read_in_a_cgroup),
     ("inode-lock-of-one-file", inode_locks::write_to_one_file),
     ("inode-locks-of-two-files", inode_locks::write_to_two_files),
+    ("asleep-in-a-pipe", asleep::in_a_pipe),
+    ("asleep-in-a-futex", asleep::in_a_futex),
+    ("asleep-in-a-timer", asleep::in_a_timer),
+    ("asleep-behind-a-middle", asleep::behind_a_middle),
     ("deadlock", owned_locks::deadlock),
     ("deadlock-of-processes", owned_locks::deadlock_of_processes),
     ("mutex-held-by-left", owned_locks::mutex_held_by_left),

@@ -180,6 +180,21 @@ impl ChainTeller<'_> {
         }
     }
 
+    /// Says that nobody knows who has the lock that the last thread of a chain waits for, if there are
+    /// threads before it and it waits for one: it is held up itself.
+    pub(super) fn say_unknown_holder(
+        &self,
+        chain: &OpenChain,
+        writer: &mut FindingWriter<'_>,
+    ) -> Option<&'static str> {
+        let last = *chain.threads.get(1..)?.last()?;
+        let is_end = chain.end == OpenChainEnd::Thread;
+        let meaning = self.meaning(last, writer)?;
+        // Where a thread was stopped does not say why.
+        let waits_for_lock = meaning.lock().is_some() && meaning.stop.is_none();
+        (is_end && waits_for_lock).then_some(UNKNOWN_HOLDER)
+    }
+
     pub(super) fn wait_function(
         &self,
         thread: ThreadIndex,
@@ -247,6 +262,9 @@ impl ChainTeller<'_> {
 /// What is said of a thread at a condition variable.
 pub(super) const AT_CONDITION: &str =
     "for a signal of another thread (a condition variable has no owner)";
+
+/// What is said of a lock of whose holder nothing is known.
+pub(super) const UNKNOWN_HOLDER: &str = "who holds the lock is not known";
 
 /// Describes hops in one line: `bank 7 [a] waits for a lock held by thread b in transfer → bank 7 [b] …`.
 pub(super) fn join_hops(hops: &[FindingHop]) -> String {

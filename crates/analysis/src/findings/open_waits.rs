@@ -26,7 +26,7 @@ use crate::{
 };
 
 use super::{
-    chain_words::{ChainTeller, Position},
+    chain_words::{ChainTeller, Position, UNKNOWN_HOLDER},
     found::{Coverage, Found},
     meaning::SleepMeaning,
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
@@ -318,9 +318,11 @@ fn describe(
         lines.push(FindingLine::without_function(text, share, false));
     }
     let (later, hops) = teller.later_lines(chain, share, writer);
-    let who = match hops.last() {
-        Some(last) => describe_hop(last),
-        None => match name_last_owner(wait, link, teller, recording, writer) {
+    let unknown = teller.say_unknown_holder(chain, writer);
+    let who = match (hops.last(), unknown) {
+        (Some(last), Some(unknown)) => format!("{}: {unknown}", describe_hop(last)),
+        (Some(last), None) => describe_hop(last),
+        (None, _) => match name_last_owner(wait, link, teller, recording, writer) {
             Some(who) => {
                 lines.push(FindingLine::without_function(who.clone(), share, true));
                 if let Some(Owner::Process(process)) = link.map(|link| &link.owner) {
@@ -346,7 +348,13 @@ fn describe(
             },
         },
     };
+    let depth = later.last().map_or(1, |last| last.depth.saturating_add(1));
     lines.extend(later);
+    let unknown = unknown.map(|unknown| FindingLine {
+        depth,
+        ..FindingLine::without_function(unknown.to_owned(), share, false)
+    });
+    lines.extend(unknown);
     Finding {
         disk: None,
         same_cause_as: None,
@@ -421,7 +429,7 @@ fn say_unknown_owner(
             Some("a condition variable has no owner: who should signal it is not known")
         }
         (true, 2..) => Some("who holds the locks is not known: maybe each other, a deadlock"),
-        (true, _) => Some("who holds the lock is not known"),
+        (true, _) => Some(UNKNOWN_HOLDER),
         (false, _) => None,
     }
 }

@@ -6,7 +6,7 @@
 //! ```
 
 use super::{
-    chain_words::ChainTeller,
+    chain_words::{ChainTeller, UNKNOWN_HOLDER},
     model::{Finding, FindingHop, FindingLine},
     root::WaitRoot,
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
@@ -24,7 +24,7 @@ pub(super) fn name_holder(
         root.node.threads.keys().copied().filter(|&thread| teller.graph.polls_for_lock(thread));
     let chain = polling.map(|thread| teller.graph.follow(thread)).find(|it| !it.links.is_empty());
     let (text, function) = match &chain {
-        None => ("who holds the lock is not known".to_owned(), None),
+        None => (UNKNOWN_HOLDER.to_owned(), None),
         Some(chain) => match (teller.hop(chain, 1, writer), chain.links.first()) {
             (Some(hop), _) => {
                 let hop = FindingHop { what: format!("holds it: {}", hop.what), ..hop };

@@ -4,6 +4,7 @@ mod go;
 mod parser_process;
 mod perf_maps;
 mod resymbolize;
+mod sleepers;
 mod streaming;
 
 use std::{
