@@ -112,7 +112,7 @@ pub fn frame_distance(fp: u64, sp: u64) -> u64 {
 }
 
 /// A copy of the top of a user stack, as it is sent on the ring of stack copies. Behind this header
-/// are the Python frames, a [`PythonFrames`], and the `bytes` bytes from `sp` on.
+/// are the Python frames, a [`PythonFrames`], if there are any, and the `bytes` bytes from `sp` on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackCopy {

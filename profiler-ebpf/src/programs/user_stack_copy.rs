@@ -32,7 +32,7 @@ use super::{
     kernel_stack_cache::{self, KernelStackCache},
     maps::{CALL_SITES, COPY_COUNTS, COPY_REQUESTS, STACK_COPIES, STACK_TOPS},
     python,
-    ring::{count_loss, cpu, now as clock},
+    ring::{BPF_RB_NO_WAKEUP, count_loss, cpu, now as clock},
     stack::{self, CapturedStack, Scratch, mix},
     task::{Registers, Task, UserRegisters, peek_user},
 };
@@ -113,7 +113,7 @@ pub fn request_sleeper(task: Task, registers: Registers) -> CapturedStack {
             ptr::from_ref(&STACK_COPIES).cast_mut().cast(),
             (&raw const record).cast_mut().cast(),
             size_of::<StackCopy>() as u64,
-            0,
+            BPF_RB_NO_WAKEUP,
         )
     };
     if sent != 0 {
@@ -283,32 +283,36 @@ fn far_fingerprint(stack: &CachedStack, sp: u64) -> u64 {
 #[inline(always)]
 fn copy(scratch: Scratch) -> u64 {
     let Some(request) = copy_request(scratch as u32) else { return NO_STACK };
-    match request.size {
-        copy_size::SHORT => copy_pages::<{ copy_size::PAGES[0] + 1 }>(scratch),
-        copy_size::MEDIUM => copy_pages::<{ copy_size::PAGES[1] + 1 }>(scratch),
-        _ => copy_pages::<{ copy_size::PAGES[2] + 1 }>(scratch),
+    match (request.python_hash, request.size) {
+        (0, copy_size::SHORT) => copy_pages::<{ copy_size::PAGES[0] + 1 }, 0>(scratch),
+        (0, copy_size::MEDIUM) => copy_pages::<{ copy_size::PAGES[1] + 1 }, 0>(scratch),
+        (0, _) => copy_pages::<{ copy_size::PAGES[2] + 1 }, 0>(scratch),
+        (_, copy_size::SHORT) => copy_pages::<{ copy_size::PAGES[0] + 1 }, 1>(scratch),
+        (_, copy_size::MEDIUM) => copy_pages::<{ copy_size::PAGES[1] + 1 }, 1>(scratch),
+        _ => copy_pages::<{ copy_size::PAGES[2] + 1 }, 1>(scratch),
     }
 }
 
 /// The record that is reserved in the ring. There is room for whole pages only, as the first may be
 /// one.
 #[repr(C)]
-struct CopyRecord<const PAGES: usize> {
+struct CopyRecord<const PAGES: usize, const PYTHON: usize> {
     head: StackCopy,
-    python: PythonFrames,
+    /// One, or none: they are 3 KiB, beside the 8 KiB of a short copy.
+    python: [PythonFrames; PYTHON],
     pages: [[u8; PAGE]; PAGES],
 }
 
 /// Copies `PAGES` pages, what is left of the first one included.
 #[inline(never)]
-fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
+fn copy_pages<const PAGES: usize, const PYTHON: usize>(scratch: Scratch) -> u64 {
     let Some(request) = copy_request(scratch as u32) else { return NO_STACK };
-    let len = size_of::<CopyRecord<PAGES>>();
+    let len = size_of::<CopyRecord<PAGES, PYTHON>>();
     // SAFETY: the size is a constant.
     let record = unsafe {
         bpf_ringbuf_reserve(ptr::from_ref(&STACK_COPIES).cast_mut().cast(), len as u64, 0)
     }
-    .cast::<CopyRecord<PAGES>>();
+    .cast::<CopyRecord<PAGES, PYTHON>>();
     if record.is_null() {
         count_loss(Loss::RingFullCopy);
         return NO_STACK;
@@ -355,7 +359,7 @@ fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
     head.voluntary_switches = 0;
     head.code_epoch = request.code_epoch;
     head.reserved = 0;
-    if request.python_hash != 0
+    if PYTHON == 1
         && let Some(frames) = python::last_walked(scratch)
     {
         // SAFETY: both have this size.
@@ -368,7 +372,7 @@ fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
         }
     }
     // SAFETY: as above; the record is not touched after it was submitted.
-    unsafe { bpf_ringbuf_submit(record.cast(), 0) };
+    unsafe { bpf_ringbuf_submit(record.cast(), BPF_RB_NO_WAKEUP) };
     id
 }
 

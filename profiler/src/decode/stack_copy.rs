@@ -156,13 +156,13 @@ pub fn decode_stack_copy(bytes: &[u8]) -> Result<UserStackCopy<'_>, DecodeError>
         }
         other => return Err(value("purpose", other.into())),
     };
-    let rest = bytes.get(size_of::<StackCopy>()..).unwrap_or_default();
-    let python =
-        (head.python_hash != 0).then(|| decode_python(head.python_hash, rest)).transpose()?;
-    let stack = match head.bytes {
-        0 => Some(&[][..]),
-        bytes => rest.get(size_of::<PythonFrames>()..).and_then(|rest| rest.get(..bytes as usize)),
-    };
+    let mut rest = bytes.get(size_of::<StackCopy>()..).unwrap_or_default();
+    let mut python = None;
+    if head.python_hash != 0 {
+        python = Some(decode_python(head.python_hash, rest)?);
+        rest = rest.get(size_of::<PythonFrames>()..).unwrap_or_default();
+    }
+    let stack = rest.get(..head.bytes as usize);
     Ok(UserStackCopy {
         id: StackId(head.id),
         call_site: (head.call_site != 0).then_some(CallSiteKey(head.call_site)),
@@ -206,7 +206,7 @@ mod tests {
                 size_of::<StackCopy>(),
             )
         };
-        [head, &[0; size_of::<PythonFrames>()], &vec![7; stack]].concat()
+        [head, &vec![7; stack]].concat()
     }
 
     fn head(bytes: u32, size: u32) -> StackCopy {
@@ -219,6 +219,18 @@ mod tests {
         let bytes = bytes_of(&head(5000, copy_size::SHORT), 8192);
         let copy = decode_stack_copy(&bytes).unwrap();
         assert_eq!((copy.bytes.len(), copy.call_site, copy.cached_id), (5000, None, None));
+    }
+
+    #[test]
+    fn python_frames_come_before_the_bytes_where_there_are_any() {
+        let head = StackCopy { python_hash: 3, ..head(6, copy_size::SHORT) };
+        let mut bytes = bytes_of(&head, size_of::<PythonFrames>() + 8);
+        let frames = size_of::<StackCopy>()..size_of::<StackCopy>() + size_of::<PythonFrames>();
+        bytes[frames.clone()].fill(0);
+        let copy = decode_stack_copy(&bytes).unwrap();
+        assert_eq!(copy.bytes, [7; 6]);
+        assert_eq!(copy.python, Some(PythonStack { hash: 3, frames: Vec::new(), is_cut: false }));
+        assert!(decode_stack_copy(&bytes[..frames.end]).is_err());
     }
 
     #[test]

@@ -1,11 +1,6 @@
 //! The maps of user stacks: the ring of copies that the kernel half sends, and the call sites whose
 //! stacks it finds without a copy.
 
-use std::{
-    io,
-    os::fd::{AsRawFd as _, BorrowedFd, OwnedFd},
-};
-
 use aya::{
     Pod,
     maps::{Array, HashMap, MapData, RingBuf},
@@ -122,16 +117,6 @@ impl StackCopies {
     /// The oldest copy that is there; none if there is none.
     pub fn next_copy(&mut self) -> Option<impl std::ops::Deref<Target = [u8]> + '_> {
         self.0.next()
-    }
-
-    /// A descriptor that can be read from when there is a copy.
-    ///
-    /// # Errors
-    ///
-    /// If there are too many open files.
-    pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        // SAFETY: it is the ring's own, which outlives the borrow.
-        unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }.try_clone_to_owned()
     }
 }
 
