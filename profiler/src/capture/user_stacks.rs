@@ -12,7 +12,7 @@ use std::{
 use offwake_recording::units::{Nanos, StackId, Timestamp};
 
 use crate::{
-    decode,
+    decode::{self, FoundBy},
     kernel::{self, UserStackMaps},
     stacks::{CacheCheck, StackProcessor, UnwoundCopy},
 };
@@ -41,6 +41,7 @@ pub(super) struct Shared {
     /// Stacks that are not in the recording any more.
     gone: Mutex<Vec<StackId>>,
     disagreed: AtomicU64,
+    disagreed_by_registers: AtomicU64,
     given_up: AtomicU64,
     undecodable: AtomicU64,
 }
@@ -50,6 +51,8 @@ pub(super) struct Shared {
 pub(super) struct Counted {
     /// Cached stacks that turned out to be others.
     pub disagreed: u64,
+    /// Those of them that the kernel half found by registers alone.
+    pub disagreed_by_registers: u64,
     /// Call sites where no slot tells stacks apart.
     pub given_up: u64,
     /// Copies that could not be decoded.
@@ -67,6 +70,7 @@ impl Shared {
     pub fn counted(&self) -> Counted {
         Counted {
             disagreed: self.disagreed.load(Ordering::Relaxed),
+            disagreed_by_registers: self.disagreed_by_registers.load(Ordering::Relaxed),
             given_up: self.given_up.load(Ordering::Relaxed),
             undecodable: self.undecodable.load(Ordering::Relaxed),
         }
@@ -147,6 +151,7 @@ impl UserStackExchange {
         let gone = self.shared.drain_gone();
         if !gone.is_empty() {
             self.maps.call_sites.remove(stacks.remove_from_cache(&gone));
+            self.maps.generation.begin_next();
         }
         let mut any = false;
         for _ in 0..MAX_BATCHES {
@@ -172,8 +177,17 @@ impl UserStackExchange {
             copy
         });
         for UnwoundCopy { cache_update, .. } in stacks.process_copies(copies.collect()) {
-            count(&self.shared.disagreed, cache_update.check == Some(CacheCheck::Mismatched));
+            let mismatched = match cache_update.check {
+                Some(CacheCheck::Mismatched(found_by)) => Some(found_by),
+                _ => None,
+            };
+            count(&self.shared.disagreed, mismatched.is_some());
+            let by_registers = mismatched == Some(FoundBy::Registers);
+            count(&self.shared.disagreed_by_registers, by_registers);
             count(&self.shared.given_up, cache_update.is_given_up);
+            if mismatched.is_some() || !cache_update.remove.is_empty() {
+                self.maps.generation.begin_next();
+            }
             self.maps.call_sites.remove(cache_update.remove);
             for (key, call_site) in cache_update.insert {
                 self.maps.call_sites.insert(key, &call_site);

@@ -67,13 +67,22 @@ pub enum CopyPurpose {
     /// A sample's record refers to it.
     Sample,
     /// No record refers to it: the stack was found in the cache, and the copy is to verify that.
-    Check,
+    Check(FoundBy),
     /// A wait that had begun before the window opened: nothing was copied.
     BeforeWindow {
         /// How often the thread had gone to sleep: its memory stays as it is while that number
         /// does.
         voluntary_switches: u64,
     },
+}
+
+/// How the kernel half has found a cached stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundBy {
+    /// By its frame slots.
+    FrameSlots,
+    /// By registers alone.
+    Registers,
 }
 
 /// A copy of the top of a user stack.
@@ -150,7 +159,8 @@ pub fn decode_stack_copy(bytes: &[u8]) -> Result<UserStackCopy<'_>, DecodeError>
     let purpose = match head.purpose {
         purpose::WAIT => CopyPurpose::Wait,
         purpose::SAMPLE => CopyPurpose::Sample,
-        purpose::CHECK => CopyPurpose::Check,
+        purpose::CHECK if head.by_registers != 0 => CopyPurpose::Check(FoundBy::Registers),
+        purpose::CHECK => CopyPurpose::Check(FoundBy::FrameSlots),
         purpose::BEFORE_WINDOW => {
             CopyPurpose::BeforeWindow { voluntary_switches: head.voluntary_switches }
         }
