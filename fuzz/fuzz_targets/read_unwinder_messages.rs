@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offwake::unwinder_process::{UnwindRequest, receive_stack};
+use offwake::unwinder_process::{UnwindRequest, receive_stacks};
 use offwake_fuzz::{frames, messages};
 use offwake_recording::ModuleId;
 use offwake_unwind::{
@@ -32,8 +32,9 @@ fn read_messages(input: &[u8]) -> Option<()> {
     let copy = StackCopy { registers, bytes: &stack, missing: MissingPages::default() };
     let mut channel = messages::channel(input)?;
     let request = UnwindRequest { code: code.into(), copy };
-    let unwound = receive_stack(&mut channel, &request, &NoFiles).ok()?;
-    frames::check(&unwound.frames, &stack, |address| address < CODE);
+    for unwound in receive_stacks(&mut channel, &[request], &NoFiles).ok()? {
+        frames::check(&unwound.frames, &stack, |address| address < CODE);
+    }
     Some(())
 }
 

@@ -35,9 +35,15 @@ pub struct StackCounters {
     pub over_budget: u64,
     /// Kinds of stacks of threads that are walked every time, since too many cache hits mismatched.
     pub distrusted: u64,
+    /// Cache hits that were found by registers alone.
+    pub by_registers: [u64; STACK_KINDS],
+    /// Those of them that were checked.
+    pub by_registers_checked: [u64; STACK_KINDS],
+    /// Those of them whose stack turned out to be another. Of user stacks only user space knows.
+    pub by_registers_mismatched: [u64; STACK_KINDS],
 }
 
 const _: () = {
-    assert!(size_of::<StackCounters>() == (4 * STACK_KINDS + 2) * 8);
+    assert!(size_of::<StackCounters>() == (7 * STACK_KINDS + 2) * 8);
     assert!(StackKind::WakeInSoftirq as usize + 1 == STACK_KINDS);
 };

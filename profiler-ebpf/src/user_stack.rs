@@ -94,8 +94,9 @@ pub struct CallSite {
     pub runs_python: u32,
     /// Bytes from the stack pointer on that hold the near slots of all these stacks.
     pub near_bytes: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// 1 if the thread's register cache may learn the stack: there is one alone, and all of it is
+    /// code of files.
+    pub by_registers: u32,
 }
 
 /// How far above the stack pointer a frame pointer can lead to a frame: further than the longest
@@ -115,7 +116,7 @@ pub fn frame_distance(fp: u64, sp: u64) -> u64 {
 }
 
 /// A copy of the top of a user stack, as it is sent on the ring of stack copies. Behind this header
-/// are the Python frames, a [`PythonFrames`], and the `bytes` bytes from `sp` on.
+/// are the Python frames, a [`PythonFrames`], if there are any, and the `bytes` bytes from `sp` on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackCopy {
@@ -157,8 +158,8 @@ pub struct StackCopy {
     pub voluntary_switches: u64,
     /// The epoch of the process's code ([`crate::code_epoch`]).
     pub code_epoch: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// With [`purpose::CHECK`], 1 if the cached stack was found by registers alone.
+    pub by_registers: u32,
 }
 
 /// The key of a call site where a thread runs Python, by the hash of its Python frames.

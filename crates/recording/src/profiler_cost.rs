@@ -13,6 +13,12 @@ pub struct HalfCounts {
     pub checked: u64,
     /// Checked, and others than they were taken for.
     pub disagreed: u64,
+    /// Of those that were recognised, those that were by registers alone.
+    pub by_registers: u64,
+    /// Recognised by registers alone, and taken all the same.
+    pub by_registers_checked: u64,
+    /// Recognised by registers alone, checked, and others than they were taken for.
+    pub by_registers_disagreed: u64,
 }
 
 /// How stacks were come by, of threads that wait and of those that wake others.
@@ -50,7 +56,7 @@ pub struct ProfilerCost {
 }
 
 impl ProfilerCost {
-    const NAMES: [&'static str; 13] = [
+    const NAMES: [&'static str; 19] = [
         "user_stacks_recognised",
         "user_stacks_taken",
         "user_stacks_checked",
@@ -64,9 +70,15 @@ impl ProfilerCost {
         "programs_measured_ns",
         "programs_scheduler_ns",
         "programs_interrupts_ns",
+        "user_stacks_by_registers",
+        "user_stacks_by_registers_checked",
+        "user_stacks_by_registers_disagreed",
+        "kernel_stacks_by_registers",
+        "kernel_stacks_by_registers_checked",
+        "kernel_stacks_by_registers_disagreed",
     ];
 
-    fn numbers(&mut self) -> [&mut u64; 13] {
+    fn numbers(&mut self) -> [&mut u64; 19] {
         let Self { stacks: StackCounts { user, kernel, over_budget, distrusted }, programs } = self;
         [
             &mut user.recognised,
@@ -82,6 +94,12 @@ impl ProfilerCost {
             &mut programs.measured.0,
             &mut programs.scheduler.0,
             &mut programs.interrupts.0,
+            &mut user.by_registers,
+            &mut user.by_registers_checked,
+            &mut user.by_registers_disagreed,
+            &mut kernel.by_registers,
+            &mut kernel.by_registers_checked,
+            &mut kernel.by_registers_disagreed,
         ]
     }
 

@@ -22,6 +22,9 @@ pub struct InterruptContext {
     softirq: u32,
     hardirq: u32,
     system: u32,
+    /// Not 0 if the offset of this CPU's run queue's clock was learned at a switch since the last tick
+    /// of the sampling clock. It is here because each switch writes these lines anyway.
+    is_clock_learned: u32,
     hrtimer: u64,
     /// Scratch memory of [`pointer_as_number`].
     address: u64,
@@ -31,6 +34,24 @@ pub struct InterruptContext {
 fn this_cpu() -> Option<&'static mut InterruptContext> {
     // SAFETY: the entry is this CPU's own, and lives as long as the map.
     INTERRUPT_CONTEXTS.get_ptr_mut(0).map(|context| unsafe { &mut *context })
+}
+
+/// Whether the offset of this CPU's run queue's clock is to be learned at this switch. It is not at
+/// the next ones, until [`request_clock_offset`] is called.
+#[inline(always)]
+pub fn is_clock_offset_requested() -> bool {
+    let Some(context) = this_cpu() else { return false };
+    let is_requested = context.is_clock_learned == 0;
+    context.is_clock_learned = 1;
+    is_requested
+}
+
+/// Has the offset of this CPU's run queue's clock learned at the next switch.
+#[inline(always)]
+pub fn request_clock_offset() {
+    if let Some(context) = this_cpu() {
+        context.is_clock_learned = 0;
+    }
 }
 
 /// Forgets every interrupt, as the CPU switches from one thread to another.

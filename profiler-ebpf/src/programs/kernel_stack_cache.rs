@@ -21,9 +21,12 @@ use profiler_ebpf::{
 use super::{
     budget::{self, Need},
     config::{CONFIG, frozen},
-    frame_slots::{self, FrameSlots, TopIndex, read_below_softirq, read_kernel_top},
+    frame_slots::{
+        self, FrameSlots, TopIndex, read_below_softirq, read_kernel_top, scratch_for_kind,
+    },
     interrupt_context,
     maps::STACK_COUNTS,
+    register_cache::{self, RegisterCache, RegisterKey},
     stack::{self, CapturedStack, Scratch, mix},
     task::{Registers, Task},
 };
@@ -65,6 +68,8 @@ struct CacheEntry {
 /// The kernel stacks that a thread has had, and how the checks of its stacks came out.
 #[repr(C)]
 pub struct KernelStackCache {
+    /// Both halves of stacks, found by registers alone.
+    pub registers: RegisterCache,
     banks: [[CacheEntry; ENTRIES_PER_BANK]; BANKS],
     /// How many cache hits were checked, by [`StackKind`].
     checked: [u32; STACK_KINDS],
@@ -122,6 +127,17 @@ impl KernelStackCache {
         self.checked[index(kind)] += 1;
     }
 
+    /// Counts a check that gave another stack than the cache.
+    #[inline(always)]
+    fn count_mismatch(&mut self, kind: u32) {
+        let index = index(kind);
+        count(|counters| &mut counters.mismatched, kind);
+        self.mismatched[index] += 1;
+        if self.mismatched[index] > TOLERATED_MISMATCHES + self.checked[index] / TOLERATED_ONE_IN {
+            distrust(self, kind);
+        }
+    }
+
     /// Whether a kind has come to be distrusted since the last call.
     #[inline(always)]
     pub fn take_unreported_distrust(&mut self) -> bool {
@@ -156,22 +172,30 @@ pub fn capture_sleeper(
     ctx: *mut c_void,
     cache: &mut KernelStackCache,
     wait_key: u64,
+    register_key: RegisterKey,
     now: u64,
 ) -> CapturedStack {
+    const KIND: StackKind = StackKind::WaitKernel;
     const SCRATCH: Scratch = Scratch::Switch;
-    if !is_enabled()
-        || !is_trusted(cache, StackKind::WaitKernel)
-        || !read_kernel_top(ctx, TopIndex::Switch)
-    {
+    if !is_enabled() || !is_trusted(cache, KIND) {
+        return CapturedStack::FAILED;
+    }
+    let found = register_cache::find(&mut cache.registers, KIND, register_key, now);
+    if found != NO_STACK {
+        return check_if_due(ctx, cache, KIND, register_key, found, now);
+    }
+    if !read_kernel_top(ctx, TopIndex::Switch) {
         return CapturedStack::FAILED;
     }
     let key = mix(KERNEL_KEY, wait_key);
-    find_or_walk(cache, StackKind::WaitKernel, key, now, |lookup| {
+    let stack = find_or_walk(cache, KIND, key, now, |lookup| {
         if lookup == NEW_KEY {
             return NO_STACK;
         }
         walk_kernel(ctx, SCRATCH, Need::WithinBudget, now)
-    })
+    });
+    register_cache::learn(&mut cache.registers, KIND as u32, register_key, stack.0, now);
+    stack
 }
 
 /// The kernel half of the current task, whose cache this is, as it wakes another. In a softirq on
@@ -183,21 +207,73 @@ pub fn capture_waker(
     cache: &mut KernelStackCache,
     waker: Waker,
     syscall: i32,
+    register_key: RegisterKey,
     now: u64,
 ) -> CapturedStack {
+    const KIND: StackKind = StackKind::WakeKernel;
     if waker.from == WakesFrom::Softirq {
         return capture_sender(ctx, cache, waker, syscall, now);
     }
     let mut key = 0;
-    if is_enabled()
-        && is_trusted(cache, StackKind::WakeKernel)
-        && read_kernel_top(ctx, TopIndex::Waking)
-    {
-        key = mix(KERNEL_KEY, u64::from(syscall as u32));
+    if is_enabled() && is_trusted(cache, KIND) {
+        let found = register_cache::find(&mut cache.registers, KIND, register_key, now);
+        if found != NO_STACK {
+            return check_if_due(ctx, cache, KIND, register_key, found, now);
+        }
+        if read_kernel_top(ctx, TopIndex::Waking) {
+            key = mix(KERNEL_KEY, u64::from(syscall as u32));
+        }
     }
-    find_or_walk(cache, StackKind::WakeKernel, key, now, |_| {
+    let stack = find_or_walk(cache, KIND, key, now, |_| {
         walk_kernel(ctx, Scratch::Waking, Need::WithinBudget, now)
-    })
+    });
+    if key != 0 {
+        register_cache::learn(&mut cache.registers, KIND as u32, register_key, stack.0, now);
+    }
+    stack
+}
+
+/// The stack that registers alone gave; it is walked all the same if a check is due.
+#[inline(always)]
+fn check_if_due(
+    ctx: *mut c_void,
+    cache: &mut KernelStackCache,
+    kind: StackKind,
+    register_key: RegisterKey,
+    found: u64,
+    now: u64,
+) -> CapturedStack {
+    count(|counters| &mut counters.cache_hits, kind as u32);
+    if !decide_check(cache, kind as u32, now) {
+        return CapturedStack(found);
+    }
+    let scratch = scratch_for_kind(kind as u32);
+    let walked = walk_kernel(ctx, scratch, Need::WithinBudget, now);
+    if walked != NO_STACK {
+        compare_by_registers(cache, kind as u32, found, walked);
+        register_cache::learn(&mut cache.registers, kind as u32, register_key, walked, now);
+    }
+    CapturedStack(walked)
+}
+
+/// Counts the check of a stack that registers alone gave. Always returns 0, as a global function must
+/// return a number.
+#[unsafe(no_mangle)]
+extern "C" fn compare_by_registers(
+    cache: *mut KernelStackCache,
+    kind: u32,
+    found: u64,
+    walked: u64,
+) -> u64 {
+    // SAFETY: as in `find_stack`.
+    let Some(cache) = (unsafe { cache.as_mut() }) else { return 0 };
+    cache.count_check(kind);
+    count(|counters| &mut counters.by_registers_checked, kind);
+    if found != walked {
+        count(|counters| &mut counters.by_registers_mismatched, kind);
+        cache.count_mismatch(kind);
+    }
+    0
 }
 
 /// The kernel half of the current task in a softirq on top of it. What tells one from another is on
@@ -364,15 +440,9 @@ extern "C" fn update(
         }
         return 0;
     }
-    let index = index(kind);
     cache.count_check(kind);
     if lookup != walked {
-        count(|counters| &mut counters.mismatched, kind);
-        cache.mismatched[index] += 1;
-        if cache.mismatched[index] > TOLERATED_MISMATCHES + cache.checked[index] / TOLERATED_ONE_IN
-        {
-            distrust(cache, kind);
-        }
+        cache.count_mismatch(kind);
         invalidate(cache, kind, key, lookup);
     }
     0

@@ -137,6 +137,11 @@ pub static PYTHON_FRAME_WORDS: PerCpuArray<FrameWords, 3> = PerCpuArray::new();
 #[btf_map]
 pub static CODE_EPOCHS: Array<u64, COUNTERS> = Array::new();
 
+/// How often user space has removed stacks from its cache, or found that one was another: register
+/// caches know nothing from before. Only user space writes.
+#[btf_map]
+pub static CACHE_GENERATION: Array<u64, 1> = Array::new();
+
 /// Counts how stacks were obtained.
 #[btf_map]
 pub static STACK_COUNTS: PerCpuArray<StackCounters, 1> = PerCpuArray::new();

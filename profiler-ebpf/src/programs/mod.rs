@@ -12,6 +12,7 @@ pub mod kernel_stack_cache;
 pub mod lifecycle;
 pub mod maps;
 pub mod python;
+pub mod register_cache;
 pub mod ring;
 pub mod sample;
 pub mod stack;

@@ -13,7 +13,7 @@ use profiler_ebpf::{
 use super::maps::{LOSSES, RINGS};
 
 /// No record wakes the consumer, which polls: a wake-up would be a switch of its own.
-const BPF_RB_NO_WAKEUP: u64 = 1;
+pub const BPF_RB_NO_WAKEUP: u64 = 1;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 #[inline(always)]

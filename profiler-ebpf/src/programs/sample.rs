@@ -9,6 +9,7 @@ use profiler_ebpf::{
 
 use super::{
     arrival::{self, RunQueueClock},
+    interrupt_context,
     maps::CLOCK_TICKS,
     ring::{header, now, send},
     stack::{self, Scratch},
@@ -26,6 +27,7 @@ pub fn on_clock_tick(ctx: *mut c_void) {
     }
     let task = Task::current();
     arrival::learn_clock_offset(task, RunQueueClock::Stale, now());
+    interrupt_context::request_clock_offset();
     let tid = task.tid();
     if tid == 0 || target::is_profiler(task) {
         return;

@@ -13,11 +13,13 @@ use profiler_ebpf::{
 
 use super::{
     arrival::{self, RunQueueClock},
+    code_epoch,
     config::{CONFIG, frozen},
     interrupt_context, kernel_stack_cache,
+    register_cache::RegisterKey,
     ring::{count_loss, cpu, header, now, send},
     stack, syscall, target,
-    task::{Registers, TASK_DEAD, Task},
+    task::{Registers, TASK_DEAD, Task, is_interruptible},
     task_local::{self, TaskLocal},
     throttle, user_stack_copy,
 };
@@ -27,8 +29,18 @@ use super::{
 pub fn on_switch(ctx: *mut c_void, preempt: u64, prev: Task, next: Task) {
     interrupt_context::leave_all();
     let now = now();
+    if interrupt_context::is_clock_offset_requested() {
+        learn_clock_offset(prev, now);
+    }
     on_switch_out(ctx, preempt, prev, next, now);
     on_switch_in(next, now);
+}
+
+/// Learns the offset of the run queue's clock while that is fresh. A tick finds it up to 4 ms old (at
+/// 250 Hz), and a CPU that was idle has had no tick.
+#[inline(never)]
+fn learn_clock_offset(prev: Task, now: u64) {
+    arrival::learn_clock_offset(prev, RunQueueClock::Fresh, now);
 }
 
 /// `prev` leaves the CPU: opens its wait or preemption.
@@ -93,7 +105,7 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
     record_syscall_and_file(record, prev, registers, UserMemory::Readable);
     record.user_stack = NO_STACK;
     if stack::are_recorded() {
-        record_stacks(ctx, local, prev, now);
+        record_stacks(ctx, local, prev, registers, now);
         task_local::report_distrust(local, prev);
     }
     local.phase = phase::BLOCKED;
@@ -102,10 +114,18 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
 /// Records the stack of a thread that leaves the CPU to wait: the user half, and the kernel half if
 /// it is in the cache.
 #[inline(always)]
-fn record_stacks(ctx: *mut c_void, local: &mut TaskLocal, prev: Task, now: u64) {
+fn record_stacks(
+    ctx: *mut c_void,
+    local: &mut TaskLocal,
+    prev: Task,
+    registers: Registers,
+    now: u64,
+) {
+    let epoch = code_epoch::current_epoch(local.record.tgid);
+    let user_key = RegisterKey::for_user(registers, epoch, local.record.syscall.number);
     if prev.has_user_half() {
         let cache = &mut local.stack_cache;
-        let stack = user_stack_copy::capture(ctx, StackKind::WaitUser, Some(cache), now);
+        let stack = user_stack_copy::capture(ctx, StackKind::WaitUser, Some(cache), user_key, now);
         let record = &mut local.record;
         record.user_stack = stack.or_flag(&mut record.wait_flags, wait_flags::USER_STACK_FAILED);
     }
@@ -114,8 +134,15 @@ fn record_stacks(ctx: *mut c_void, local: &mut TaskLocal, prev: Task, now: u64) 
         if record.wait_flags & wait_flags::HAS_FILE != 0 { record.file.mode } else { 0 };
     let wait_key = u64::from(record.syscall.number as u32) | u64::from(file_mode) << 32;
     let wait_key = wait_key ^ u64::from(record.state) << 48;
+    // Uninterruptible waits come from deep inside a syscall: of those in filesystems, up to 0.8 %
+    // were others.
+    let kernel_key = match is_interruptible(record.state) {
+        true => user_key.with(wait_key).with(record.syscall.args[0]),
+        false => RegisterKey::NONE,
+    };
     local.record.kernel_stack =
-        kernel_stack_cache::capture_sleeper(ctx, &mut local.stack_cache, wait_key, now).0;
+        kernel_stack_cache::capture_sleeper(ctx, &mut local.stack_cache, wait_key, kernel_key, now)
+            .0;
 }
 
 /// Marks a thread that runs on this CPU as such. If a wait or preemption of it is open, its
@@ -141,7 +168,7 @@ pub fn mark_on_cpu(local: &mut TaskLocal, task: Task, clock: RunQueueClock, now:
 fn find_unseen_switch_in(local: &mut TaskLocal, task: Task, clock: RunQueueClock, now: u64) -> u64 {
     count_loss(Loss::SwitchInMissed);
     if clock == RunQueueClock::Fresh {
-        arrival::learn_clock_offset(task, clock, now);
+        learn_clock_offset(task, now);
     }
     let arrival = arrival::arrival_ns(task).unwrap_or(0);
     if arrival <= local.record.off_ns || now < arrival {

@@ -24,6 +24,15 @@ const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// `TASK_DEAD`: the state of a thread's last switch-out.
 pub const TASK_DEAD: u32 = 0x80;
+/// `TASK_INTERRUPTIBLE` and `TASK_UNINTERRUPTIBLE`.
+const TASK_INTERRUPTIBLE: u32 = 0x1;
+const TASK_UNINTERRUPTIBLE: u32 = 0x2;
+
+/// Whether a thread in this state waits for what a signal would end.
+#[inline(always)]
+pub fn is_interruptible(state: u32) -> bool {
+    state & (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE) == TASK_INTERRUPTIBLE
+}
 
 /// A `struct task_struct` that the kernel vouches for.
 #[derive(Clone, Copy)]

@@ -32,7 +32,8 @@ use super::{
     kernel_stack_cache::{self, KernelStackCache},
     maps::{CALL_SITES, COPY_COUNTS, COPY_REQUESTS, STACK_COPIES, STACK_TOPS},
     python,
-    ring::{count_loss, cpu, now as clock},
+    register_cache::{self, RegisterKey},
+    ring::{BPF_RB_NO_WAKEUP, count_loss, cpu, now as clock},
     stack::{self, CapturedStack, Scratch, mix},
     task::{Registers, Task, UserRegisters, peek_user},
 };
@@ -49,12 +50,25 @@ fn are_copied() -> bool {
 pub fn capture(
     ctx: *mut c_void,
     kind: StackKind,
-    cache: Option<&mut KernelStackCache>,
+    mut cache: Option<&mut KernelStackCache>,
+    register_key: RegisterKey,
     now: u64,
 ) -> CapturedStack {
     if are_copied() {
+        let mut found = NO_STACK;
+        if kernel_stack_cache::is_enabled()
+            && let Some(cache) = cache.as_deref_mut()
+        {
+            found = register_cache::find(&mut cache.registers, kind, register_key, now);
+            if found != NO_STACK {
+                kernel_stack_cache::count(|counters| &mut counters.cache_hits, kind as u32);
+                if !kernel_stack_cache::decide_check(cache, kind as u32, now) {
+                    return CapturedStack(found);
+                }
+            }
+        }
         let cache = cache.map_or(ptr::null_mut(), ptr::from_mut);
-        return CapturedStack(find_or_copy(cache, kind as u32, now));
+        return CapturedStack(find_or_copy(cache, kind as u32, register_key.0, found, now));
     }
     let walk = || stack::walk_user(ctx, scratch_for_kind(kind as u32), Task::current());
     budget::walk(Need::WithinBudget, now, walk)
@@ -105,7 +119,7 @@ pub fn request_sleeper(task: Task, registers: Registers, purpose: u32) -> Captur
         python_hash: 0,
         voluntary_switches: task.voluntary_switches(),
         code_epoch: code_epoch::current_epoch(task.tgid()),
-        reserved: 0,
+        by_registers: 0,
     };
     // SAFETY: the record has this size.
     let sent = unsafe {
@@ -113,7 +127,7 @@ pub fn request_sleeper(task: Task, registers: Registers, purpose: u32) -> Captur
             ptr::from_ref(&STACK_COPIES).cast_mut().cast(),
             (&raw const record).cast_mut().cast(),
             size_of::<StackCopy>() as u64,
-            0,
+            BPF_RB_NO_WAKEUP,
         )
     };
     if sent != 0 {
@@ -136,7 +150,7 @@ pub struct CopyRequest {
     purpose: u32,
     size: u32,
     code_epoch: u32,
-    reserved: u32,
+    by_registers: u32,
 }
 
 /// The request of the programs with this [`Scratch`].
@@ -159,14 +173,21 @@ fn begin_request(task: Task, request: &mut CopyRequest, purpose: u32) {
     request.purpose = purpose;
     request.size = copy_size::SHORT;
     request.code_epoch = code_epoch::current_epoch(task.tgid());
+    request.by_registers = 0;
 }
 
 /// The id of the current task's user stack: of the cached one if the call site has it, else of a
-/// copy.
+/// copy. `found` is the stack that registers alone gave, which is to be checked, or [`NO_STACK`].
 ///
 /// The verifier proves a global function once, and not at each call.
 #[unsafe(no_mangle)]
-extern "C" fn find_or_copy(cache: *mut KernelStackCache, kind: u32, now: u64) -> u64 {
+extern "C" fn find_or_copy(
+    cache: *mut KernelStackCache,
+    kind: u32,
+    register_key: u64,
+    found_by_registers: u64,
+    now: u64,
+) -> u64 {
     let task = Task::current();
     let scratch = scratch_for_kind(kind);
     let Some(request) = copy_request(scratch as u32) else { return NO_STACK };
@@ -188,15 +209,32 @@ extern "C" fn find_or_copy(cache: *mut KernelStackCache, kind: u32, now: u64) ->
                 found = find_call_site(with_python(request.call_site, request.python_hash));
             }
         }
-        if let Some(call_site) = found {
-            request.cached_id = find_cached_stack(call_site, request.sp, scratch as u32);
-        }
-        if request.cached_id != NO_STACK {
-            kernel_stack_cache::count(|counters| &mut counters.cache_hits, kind);
-            if !kernel_stack_cache::decide_check(cache, kind, now) {
-                return request.cached_id;
-            }
+        if found_by_registers != NO_STACK {
+            request.cached_id = found_by_registers;
+            request.by_registers = 1;
             request.purpose = purpose::CHECK;
+        } else {
+            let mut learned = NO_STACK;
+            if let Some(call_site) = found {
+                request.cached_id = find_cached_stack(call_site, request.sp, scratch as u32);
+                if call_site.by_registers != 0 {
+                    learned = request.cached_id;
+                }
+            }
+            register_cache::learn(
+                &mut cache.registers,
+                kind,
+                RegisterKey(register_key),
+                learned,
+                now,
+            );
+            if request.cached_id != NO_STACK {
+                kernel_stack_cache::count(|counters| &mut counters.cache_hits, kind);
+                if !kernel_stack_cache::decide_check(cache, kind, now) {
+                    return request.cached_id;
+                }
+                request.purpose = purpose::CHECK;
+            }
         }
     }
     if request.python_hash == 0 {
@@ -211,6 +249,9 @@ extern "C" fn find_or_copy(cache: *mut KernelStackCache, kind: u32, now: u64) ->
         && let Some(cache) = cache
     {
         cache.count_check(kind);
+        if request.by_registers != 0 {
+            kernel_stack_cache::count(|counters| &mut counters.by_registers_checked, kind);
+        }
     }
     request.cached_id
 }
@@ -283,32 +324,36 @@ fn far_fingerprint(stack: &CachedStack, sp: u64) -> u64 {
 #[inline(always)]
 fn copy(scratch: Scratch) -> u64 {
     let Some(request) = copy_request(scratch as u32) else { return NO_STACK };
-    match request.size {
-        copy_size::SHORT => copy_pages::<{ copy_size::PAGES[0] + 1 }>(scratch),
-        copy_size::MEDIUM => copy_pages::<{ copy_size::PAGES[1] + 1 }>(scratch),
-        _ => copy_pages::<{ copy_size::PAGES[2] + 1 }>(scratch),
+    match (request.python_hash, request.size) {
+        (0, copy_size::SHORT) => copy_pages::<{ copy_size::PAGES[0] + 1 }, 0>(scratch),
+        (0, copy_size::MEDIUM) => copy_pages::<{ copy_size::PAGES[1] + 1 }, 0>(scratch),
+        (0, _) => copy_pages::<{ copy_size::PAGES[2] + 1 }, 0>(scratch),
+        (_, copy_size::SHORT) => copy_pages::<{ copy_size::PAGES[0] + 1 }, 1>(scratch),
+        (_, copy_size::MEDIUM) => copy_pages::<{ copy_size::PAGES[1] + 1 }, 1>(scratch),
+        _ => copy_pages::<{ copy_size::PAGES[2] + 1 }, 1>(scratch),
     }
 }
 
 /// The record that is reserved in the ring. There is room for whole pages only, as the first may be
 /// one.
 #[repr(C)]
-struct CopyRecord<const PAGES: usize> {
+struct CopyRecord<const PAGES: usize, const PYTHON: usize> {
     head: StackCopy,
-    python: PythonFrames,
+    /// One, or none: they are 3 KiB, beside the 8 KiB of a short copy.
+    python: [PythonFrames; PYTHON],
     pages: [[u8; PAGE]; PAGES],
 }
 
 /// Copies `PAGES` pages, what is left of the first one included.
 #[inline(never)]
-fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
+fn copy_pages<const PAGES: usize, const PYTHON: usize>(scratch: Scratch) -> u64 {
     let Some(request) = copy_request(scratch as u32) else { return NO_STACK };
-    let len = size_of::<CopyRecord<PAGES>>();
+    let len = size_of::<CopyRecord<PAGES, PYTHON>>();
     // SAFETY: the size is a constant.
     let record = unsafe {
         bpf_ringbuf_reserve(ptr::from_ref(&STACK_COPIES).cast_mut().cast(), len as u64, 0)
     }
-    .cast::<CopyRecord<PAGES>>();
+    .cast::<CopyRecord<PAGES, PYTHON>>();
     if record.is_null() {
         count_loss(Loss::RingFullCopy);
         return NO_STACK;
@@ -354,8 +399,8 @@ fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
     head.python_hash = request.python_hash;
     head.voluntary_switches = 0;
     head.code_epoch = request.code_epoch;
-    head.reserved = 0;
-    if request.python_hash != 0
+    head.by_registers = request.by_registers;
+    if PYTHON == 1
         && let Some(frames) = python::last_walked(scratch)
     {
         // SAFETY: both have this size.
@@ -368,7 +413,7 @@ fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
         }
     }
     // SAFETY: as above; the record is not touched after it was submitted.
-    unsafe { bpf_ringbuf_submit(record.cast(), 0) };
+    unsafe { bpf_ringbuf_submit(record.cast(), BPF_RB_NO_WAKEUP) };
     id
 }
 

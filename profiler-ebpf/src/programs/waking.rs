@@ -16,12 +16,13 @@ use profiler_ebpf::{
 use super::{
     arrival::RunQueueClock,
     budget::{self, Need},
-    file, interrupt_context,
+    code_epoch, file, interrupt_context,
     kernel_stack_cache::{self, KernelStackCache, Waker, WakesFrom},
+    register_cache::RegisterKey,
     ring::{count_loss, cpu, now},
     stack::{self, Scratch},
     switch, syscall, target,
-    task::Task,
+    task::{Task, is_interruptible},
     task_local::{self, TaskLocal},
     user_stack_copy,
 };
@@ -124,6 +125,7 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, wakee: Task, file: Wake
         vector = interrupt_context::hrtimer_vector(wakee);
     }
     let tid = current.tid();
+    let wait_key = find_wait_key(local);
     let wake: &mut Wake = &mut local.record.wake;
     wake.tid = tid;
     wake.tgid = current.tgid();
@@ -159,8 +161,15 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, wakee: Task, file: Wake
         if tid != 0 && (stack::are_recorded() || may_be_sender) {
             let from = if is_task { WakesFrom::Task } else { WakesFrom::Softirq };
             let waker = Waker { task: current, registers, from };
-            let cache = waker_local.as_deref_mut().map(|local| &mut local.stack_cache);
-            record_waker_stacks(ctx, wake, waker, cache, now);
+            // Apart: the verifier refuses an offset to a pointer that may be null, which is what the
+            // compiler makes of an optional cache in an optional `TaskLocal`.
+            match waker_local.as_deref_mut() {
+                Some(local) => {
+                    let cache = &mut local.stack_cache;
+                    record_waker_stacks(ctx, wake, waker, cache, wait_key, now);
+                }
+                None => record_untracked_waker_stacks(ctx, wake, waker, now),
+            }
         }
         if let Some(waker_local) = waker_local {
             local.record.wake.current_seq = update_waker(waker_local, current, now);
@@ -181,23 +190,51 @@ fn record_packet_stack(ctx: *mut c_void, wake: &mut Wake) {
         .or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
 }
 
-/// Records both halves of the waker's stack. There is no cache for a waker that is not tracked.
+/// What the kernel stack of who ends a wait depends on, as far as the wait tells; 0 if it tells too
+/// little, as that of a thread does that has not left its CPU yet.
+#[inline(always)]
+fn find_wait_key(local: &TaskLocal) -> u64 {
+    let record = &local.record;
+    if local.phase != phase::BLOCKED
+        || record.kernel_stack == NO_STACK
+        || !is_interruptible(record.state)
+    {
+        return 0;
+    }
+    record.kernel_stack ^ u64::from(record.syscall.number as u32) << 32 ^ u64::from(record.state)
+}
+
+/// Records both halves of the stack of a waker, whose cache this is.
 #[inline(always)]
 fn record_waker_stacks(
     ctx: *mut c_void,
     wake: &mut Wake,
     waker: Waker,
-    mut cache: Option<&mut KernelStackCache>,
+    cache: &mut KernelStackCache,
+    wait_key: u64,
     now: u64,
 ) {
     let number = wake.syscall.number;
-    let kernel = match cache.as_deref_mut() {
-        Some(cache) => kernel_stack_cache::capture_waker(ctx, cache, waker, number, now),
-        None => stack::walk_kernel(ctx, Scratch::Waking),
-    };
+    let epoch = code_epoch::current_epoch(wake.tgid);
+    let user_key = RegisterKey::for_user(waker.registers, epoch, number);
+    let kernel_key = if wait_key == 0 { RegisterKey::NONE } else { user_key.with(wait_key) };
+    let kernel = kernel_stack_cache::capture_waker(ctx, cache, waker, number, kernel_key, now);
     wake.kernel_stack = kernel.or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
     if stack::are_recorded() && waker.task.has_user_half() {
-        let user = user_stack_copy::capture(ctx, StackKind::WakeUser, cache, now);
+        const KIND: StackKind = StackKind::WakeUser;
+        let user = user_stack_copy::capture(ctx, KIND, Some(cache), user_key, now);
+        wake.user_stack = user.or_flag(&mut wake.flags, wake_flags::USER_STACK_FAILED);
+    }
+}
+
+/// Records both halves of the stack of a waker that is not tracked, and has no cache.
+#[inline(never)]
+fn record_untracked_waker_stacks(ctx: *mut c_void, wake: &mut Wake, waker: Waker, now: u64) {
+    wake.kernel_stack = stack::walk_kernel(ctx, Scratch::Waking)
+        .or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
+    if stack::are_recorded() && waker.task.has_user_half() {
+        const KIND: StackKind = StackKind::WakeUser;
+        let user = user_stack_copy::capture(ctx, KIND, None, RegisterKey::NONE, now);
         wake.user_stack = user.or_flag(&mut wake.flags, wake_flags::USER_STACK_FAILED);
     }
 }

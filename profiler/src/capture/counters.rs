@@ -34,6 +34,7 @@ impl Counters {
         let mut stacks = self.stacks.read()?;
         let copies = self.copies.counted();
         stacks.user.disagreed += copies.disagreed;
+        stacks.user.by_registers_disagreed += copies.disagreed_by_registers;
         stacks.distrusted += copies.given_up;
         Ok(stacks)
     }

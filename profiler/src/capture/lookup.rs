@@ -26,8 +26,6 @@ use crate::{
     stacks::StackProcessor,
 };
 
-/// How often sockets and their holders are looked for when nothing else is to be done.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// How often results are sent to the store.
 const SEND_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -50,8 +48,9 @@ pub(super) fn run(
     let mut polled_files = Vec::new();
     let mut open_waits = None;
     loop {
+        let mut is_idle = false;
         // A process before its mappings: those take longer, and it may end meanwhile.
-        match lookups.recv_timeout(POLL_INTERVAL) {
+        match lookups.recv_timeout(user_stacks.pause()) {
             Ok(Lookup::Process { tgid }) => {
                 processes.observe_process(tgid);
                 quotas.observe_thread(Tid(tgid.0));
@@ -72,9 +71,6 @@ pub(super) fn run(
             Ok(Lookup::Cgroup { id, tgid }) => processes.observe_cgroup(id, tgid),
             Ok(Lookup::Stack(NewStack { id, walked, space, addresses })) => {
                 stacks.add_walked_stack(id, space, walked, &addresses);
-            }
-            Ok(Lookup::StackCopies) => {
-                user_stacks.process_copies(&mut stacks);
             }
             Ok(Lookup::File { file, tgid, descriptor }) => files.observe(file, tgid, descriptor),
             Ok(Lookup::Interrupt { number }) => {
@@ -100,7 +96,7 @@ pub(super) fn run(
                 snapshot.open.file_locks = file_locks::find_awaited(&snapshot.open.waits);
                 quotas.read_again();
                 // The snapshot's records refer to these stacks.
-                while !user_stacks.process_copies(&mut stacks) {}
+                user_stacks.process_all_copies(&mut stacks);
                 send_results(
                     &mut stacks,
                     &mut processes,
@@ -113,8 +109,12 @@ pub(super) fn run(
                 let names = FrameNames::Pending(stacks.request_names());
                 let _died = store.send(StoreMessage::Snapshot(snapshot, names));
             }
-            Err(RecvTimeoutError::Timeout) => user_stacks.record_idle(),
+            Err(RecvTimeoutError::Timeout) => is_idle = true,
             Err(RecvTimeoutError::Disconnected) => break,
+        }
+        is_idle &= !user_stacks.process_due_copies(&mut stacks);
+        if is_idle {
+            user_stacks.record_idle();
         }
         user_stacks.send_python_threads(&mut stacks);
         files.poll();
@@ -132,7 +132,7 @@ pub(super) fn run(
     }
     quotas.read_again();
     let quotas = quotas.take_new();
-    while !user_stacks.process_copies(&mut stacks) {}
+    user_stacks.process_all_copies(&mut stacks);
     files.complete();
     let sleepers = open_waits.map_or_else(Vec::new, |waits| {
         read_sleepers(&waits, &files, &polled_files, &fuse_servers, &mut stacks)

@@ -47,8 +47,6 @@ pub(super) enum Lookup {
         tgid: Tgid,
     },
     Stack(NewStack),
-    /// Copies of user stacks wait in their ring.
-    StackCopies,
     File {
         file: FileId,
         tgid: Tgid,

@@ -28,7 +28,7 @@ mod trigger;
 mod user_stacks;
 
 use std::{
-    io::{self, PipeWriter},
+    io,
     sync::{
         Arc,
         atomic::Ordering,
@@ -129,9 +129,6 @@ pub struct Armed<S> {
     drain: JoinHandle<(RecordBatch, OpenRecords)>,
     lookup: JoinHandle<LastLookupResults>,
     store: JoinHandle<Store<S>>,
-    watch: JoinHandle<()>,
-    /// The watch thread runs for as long as this is open.
-    watching: PipeWriter,
 }
 
 /// A run whose window is open.
@@ -205,11 +202,8 @@ impl<S: Sink> Armed<S> {
             start("store", Task::Storing, move || store.run(&messages, &control))?
         };
         let settling = Arc::clone(&shared);
-        let descriptor =
-            maps.copies.descriptor().map_err(|_error| CaptureError::Thread("watch"))?;
         let lookup = {
             let to_store = to_store.clone();
-            let shared = Arc::clone(&shared);
             let names = plan.names.clone();
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
             start("look-up", Task::LookingUp, move || {
@@ -222,13 +216,6 @@ impl<S: Sink> Armed<S> {
                 lookup::run(&requested, &to_store, stacks, user_stacks)
             })?
         };
-        let (over, watching) = io::pipe().map_err(|_error| CaptureError::Thread("watch"))?;
-        let watch = {
-            let lookups = lookups.clone();
-            start("watch", Task::Other, move || {
-                user_stacks::watch(&descriptor, &over, &lookups, &shared)
-            })?
-        };
         let drain = {
             let control = Arc::clone(&control);
             let triggers = TriggerMatcher::new(plan.triggers.clone());
@@ -239,19 +226,8 @@ impl<S: Sink> Armed<S> {
             drain.drain_early_records();
             start("drain", Task::Draining, move || drain.run(&control))?
         };
-        let mut armed = Self {
-            kernel,
-            counters,
-            plan,
-            control,
-            to_store,
-            lookups,
-            drain,
-            lookup,
-            store,
-            watch,
-            watching,
-        };
+        let mut armed =
+            Self { kernel, counters, plan, control, to_store, lookups, drain, lookup, store };
         // The children first: the opening survey says of each thread whether it is of the target.
         match armed.add_children().and_then(|()| armed.kernel.survey(Survey::Opening)) {
             Ok(()) => {
@@ -260,7 +236,7 @@ impl<S: Sink> Armed<S> {
             }
             Err(error) => {
                 armed.control.stop.store(true, Ordering::Relaxed);
-                drop((armed.to_store, armed.lookups, armed.watching));
+                drop((armed.to_store, armed.lookups));
                 let _rest = armed.drain.join();
                 if join_in_time(armed.lookup, PATIENCE).is_ok() {
                     let _store = armed.store.join();
@@ -342,12 +318,11 @@ impl<S: Sink> Capture<S> {
     /// Why the run can't go on, if it can't.
     #[must_use]
     pub fn exhausted(&self) -> Option<Exhausted> {
-        let Armed { control, drain, lookup, store, watch, .. } = &self.armed;
+        let Armed { control, drain, lookup, store, .. } = &self.armed;
         let threads = [
             ("drain", drain.is_finished()),
             ("look-up", lookup.is_finished()),
             ("store", store.is_finished()),
-            ("watch", watch.is_finished()),
         ];
         // None ends before the window is closed.
         if let Some((name, _)) = threads.into_iter().find(|(_, is_finished)| *is_finished) {
@@ -450,11 +425,7 @@ impl<S: Sink> Capture<S> {
     #[must_use]
     pub fn close(self, closed_by: ClosedBy) -> Captured<S> {
         let Self { armed, mut broken } = self;
-        let Armed { mut kernel, control, to_store, lookups, drain, lookup, .. } = armed;
-        let Armed { store, watch, watching, .. } = armed;
-        if watch.is_finished() {
-            broken.get_or_insert(CaptureError::Thread("watch"));
-        }
+        let Armed { mut kernel, control, to_store, lookups, drain, lookup, store, .. } = armed;
         let (closed_at, own_cpu) = (kernel::now(), own_cpu_time());
         if let Err(error) = kernel.survey(Survey::Closing) {
             broken.get_or_insert(error.into());
@@ -467,7 +438,6 @@ impl<S: Sink> Capture<S> {
                 (None, OpenRecords::default())
             }
         };
-        drop(watching);
         let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
         open.lock_owners = find_lock_owners(&open.waits, window);
         open.file_locks = file_locks::find_awaited(&open.waits);

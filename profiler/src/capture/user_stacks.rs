@@ -2,48 +2,46 @@
 //! becomes of its cache back to it.
 
 use std::{
-    io::PipeReader,
-    os::fd::OwnedFd,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-        mpsc::{SyncSender, TrySendError},
+        atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use offwake_recording::units::{Nanos, StackId, Timestamp};
-use rustix::event::{PollFd, PollFlags, poll};
 
-use super::messages::Lookup;
 use crate::{
-    decode,
+    decode::{self, FoundBy},
     kernel::{self, UserStackMaps},
     stacks::{CacheCheck, StackProcessor, UnwoundCopy},
 };
 
-/// The shortest time between two notifications of copies.
-const PACE: Duration = Duration::from_millis(1);
+/// How often copies are looked for while they come: a busy thread makes one at each of its waits
+/// until the first is processed.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+/// How often they are looked for while none come. The kernel half does not say when there is one:
+/// that would be an interrupt and a switch for each.
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// How long it takes, about, until what the kernel half has sent is looked up: two rounds of the
 /// drain.
 const ON_ITS_WAY: Nanos = Nanos(20_000_000);
 /// How long is waited at most until the machine is known: some 1,000 processes.
 const PATIENCE: Nanos = Nanos(500_000_000);
 /// Copies that are unwound together. Their cache updates wait for no more than these.
-const BATCH: usize = 16;
+const BATCH: usize = 64;
 /// Batches in a row at most: other look-ups wait meanwhile.
-const MAX_BATCHES: usize = 16;
+const MAX_BATCHES: usize = 4;
 
 /// State of the look-ups that the other threads share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// The look-ups were notified of copies that they have not read yet.
-    is_notified: AtomicBool,
     /// When the look-ups last had nothing to do.
     idle_at: AtomicU64,
     /// Stacks that are not in the recording any more.
     gone: Mutex<Vec<StackId>>,
     disagreed: AtomicU64,
+    disagreed_by_registers: AtomicU64,
     given_up: AtomicU64,
     undecodable: AtomicU64,
 }
@@ -53,6 +51,8 @@ pub(super) struct Shared {
 pub(super) struct Counted {
     /// Cached stacks that turned out to be others.
     pub disagreed: u64,
+    /// Those of them that the kernel half found by registers alone.
+    pub disagreed_by_registers: u64,
     /// Call sites where no slot tells stacks apart.
     pub given_up: u64,
     /// Copies that could not be decoded.
@@ -70,6 +70,7 @@ impl Shared {
     pub fn counted(&self) -> Counted {
         Counted {
             disagreed: self.disagreed.load(Ordering::Relaxed),
+            disagreed_by_registers: self.disagreed_by_registers.load(Ordering::Relaxed),
             given_up: self.given_up.load(Ordering::Relaxed),
             undecodable: self.undecodable.load(Ordering::Relaxed),
         }
@@ -88,7 +89,7 @@ impl Shared {
         while Timestamp(self.idle_at.load(Ordering::Relaxed)) < asked
             && kernel::now().since(begin) < PATIENCE
         {
-            std::thread::sleep(PACE);
+            std::thread::sleep(SHORTEST_PAUSE);
         }
     }
 
@@ -102,11 +103,12 @@ impl Shared {
 pub(super) struct UserStackExchange {
     maps: UserStackMaps,
     shared: Arc<Shared>,
+    pace: Pace,
 }
 
 impl UserStackExchange {
     pub fn new(maps: UserStackMaps, shared: Arc<Shared>) -> Self {
-        Self { maps, shared }
+        Self { maps, shared, pace: Pace::new(Instant::now()) }
     }
 
     /// The look-ups have nothing to do.
@@ -124,19 +126,46 @@ impl UserStackExchange {
         }
     }
 
-    /// Processes the copies that have come, up to a limit. Returns whether those were all.
-    pub fn process_copies(&mut self, stacks: &mut StackProcessor) -> bool {
-        // Before the ring is read: a copy that comes after that notifies once more.
-        self.shared.is_notified.store(false, Ordering::Relaxed);
+    /// How long it takes until copies are to be looked for again.
+    pub fn pause(&self) -> Duration {
+        self.pace.remaining(Instant::now())
+    }
+
+    /// Processes the copies that have come, up to a limit, if it is time to look for them. Returns
+    /// whether there were any.
+    pub fn process_due_copies(&mut self, stacks: &mut StackProcessor) -> bool {
+        if !self.pause().is_zero() {
+            return false;
+        }
+        let processed = self.process_copies(stacks);
+        self.pace.adjust(processed, Instant::now());
+        processed != Processed::None
+    }
+
+    /// Processes all copies that have come.
+    pub fn process_all_copies(&mut self, stacks: &mut StackProcessor) {
+        while self.process_copies(stacks) == Processed::Some {}
+    }
+
+    fn process_copies(&mut self, stacks: &mut StackProcessor) -> Processed {
         let gone = self.shared.drain_gone();
         if !gone.is_empty() {
             self.maps.call_sites.remove(stacks.remove_from_cache(&gone));
+            self.maps.generation.begin_next();
         }
-        (0..MAX_BATCHES).any(|_| self.process_batch(stacks))
+        let mut any = false;
+        for _ in 0..MAX_BATCHES {
+            let count = self.process_batch(stacks);
+            any |= count > 0;
+            if count < BATCH {
+                return if any { Processed::All } else { Processed::None };
+            }
+        }
+        Processed::Some
     }
 
-    /// Processes one batch of copies. Returns whether those were all.
-    fn process_batch(&mut self, stacks: &mut StackProcessor) -> bool {
+    /// Processes one batch of copies. Returns how many there were.
+    fn process_batch(&mut self, stacks: &mut StackProcessor) -> usize {
         let mut records = Vec::with_capacity(BATCH);
         while records.len() < BATCH {
             let Some(record) = self.maps.copies.next_copy() else { break };
@@ -148,14 +177,58 @@ impl UserStackExchange {
             copy
         });
         for UnwoundCopy { cache_update, .. } in stacks.process_copies(copies.collect()) {
-            count(&self.shared.disagreed, cache_update.check == Some(CacheCheck::Mismatched));
+            let mismatched = match cache_update.check {
+                Some(CacheCheck::Mismatched(found_by)) => Some(found_by),
+                _ => None,
+            };
+            count(&self.shared.disagreed, mismatched.is_some());
+            let by_registers = mismatched == Some(FoundBy::Registers);
+            count(&self.shared.disagreed_by_registers, by_registers);
             count(&self.shared.given_up, cache_update.is_given_up);
+            if mismatched.is_some() || !cache_update.remove.is_empty() {
+                self.maps.generation.begin_next();
+            }
             self.maps.call_sites.remove(cache_update.remove);
             for (key, call_site) in cache_update.insert {
                 self.maps.call_sites.insert(key, &call_site);
             }
         }
-        records.len() < BATCH
+        records.len()
+    }
+}
+
+/// Which of the copies in the ring were processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Processed {
+    /// There was none.
+    None,
+    /// As many as go at a time: there may be more.
+    Some,
+    /// All that there were.
+    All,
+}
+
+/// When copies are looked for next.
+struct Pace {
+    pause: Duration,
+    due: Instant,
+}
+
+impl Pace {
+    fn new(now: Instant) -> Self {
+        Self { pause: SHORTEST_PAUSE, due: now }
+    }
+
+    fn remaining(&self, now: Instant) -> Duration {
+        self.due.saturating_duration_since(now)
+    }
+
+    fn adjust(&mut self, processed: Processed, now: Instant) {
+        self.pause = match processed {
+            Processed::None => (2 * self.pause).min(LONGEST_PAUSE),
+            Processed::Some | Processed::All => SHORTEST_PAUSE,
+        };
+        self.due = if processed == Processed::Some { now } else { now + self.pause };
     }
 }
 
@@ -163,33 +236,25 @@ fn count(counter: &AtomicU64, is_so: bool) {
     counter.fetch_add(u64::from(is_so), Ordering::Relaxed);
 }
 
-/// Notifies the look-ups of copies, until the other end of `over` is closed: a busy thread
-/// makes one at each of its waits until it is answered.
-pub(super) fn watch(
-    copies: &OwnedFd,
-    over: &PipeReader,
-    lookups: &SyncSender<Lookup>,
-    shared: &Shared,
-) {
-    loop {
-        let mut descriptors =
-            [PollFd::new(copies, PollFlags::IN), PollFd::new(over, PollFlags::empty())];
-        // An interrupted call is only a wait that was too short.
-        let _interrupted = poll(&mut descriptors, None);
-        let [copies, over] = descriptors.map(|descriptor| descriptor.revents());
-        if !over.is_empty() {
-            return;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_are_looked_for_often_while_they_come_and_seldom_while_none_do() {
+        let mut now = Instant::now();
+        let mut pace = Pace::new(now);
+        assert!(pace.remaining(now).is_zero());
+        let mut pauses = Vec::new();
+        for processed in [Processed::All, Processed::Some]
+            .into_iter()
+            .chain([Processed::None; 6])
+            .chain([Processed::All])
+        {
+            pace.adjust(processed, now);
+            pauses.push(pace.remaining(now).as_millis());
+            now += pace.remaining(now);
         }
-        if copies.is_empty() {
-            continue;
-        }
-        if !shared.is_notified.swap(true, Ordering::Relaxed) {
-            match lookups.try_send(Lookup::StackCopies) {
-                Ok(()) => {}
-                Err(TrySendError::Full(_)) => shared.is_notified.store(false, Ordering::Relaxed),
-                Err(TrySendError::Disconnected(_)) => return,
-            }
-        }
-        std::thread::sleep(PACE);
+        assert_eq!(pauses, [1, 0, 2, 4, 8, 10, 10, 10, 1]);
     }
 }

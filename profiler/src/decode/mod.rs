@@ -17,7 +17,8 @@ use profiler_ebpf::record::{
 use thiserror::Error;
 
 pub use stack_copy::{
-    CallSiteKey, CodeEpoch, CopyPurpose, CopySize, PythonStack, UserStackCopy, decode_stack_copy,
+    CallSiteKey, CodeEpoch, CopyPurpose, CopySize, FoundBy, PythonStack, UserStackCopy,
+    decode_stack_copy,
 };
 
 /// A decoded record.

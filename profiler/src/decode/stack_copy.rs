@@ -67,7 +67,7 @@ pub enum CopyPurpose {
     /// A sample's record refers to it.
     Sample,
     /// No record refers to it: the stack was found in the cache, and the copy is to verify that.
-    Check,
+    Check(FoundBy),
     /// A wait that had begun before the window opened: nothing was copied.
     BeforeWindow {
         /// How often the thread had gone to sleep: its memory stays as it is while that number
@@ -80,6 +80,15 @@ pub enum CopyPurpose {
         /// As above.
         voluntary_switches: u64,
     },
+}
+
+/// How the kernel half has found a cached stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundBy {
+    /// By its frame slots.
+    FrameSlots,
+    /// By registers alone.
+    Registers,
 }
 
 /// A copy of the top of a user stack.
@@ -156,7 +165,8 @@ pub fn decode_stack_copy(bytes: &[u8]) -> Result<UserStackCopy<'_>, DecodeError>
     let purpose = match head.purpose {
         purpose::WAIT => CopyPurpose::Wait,
         purpose::SAMPLE => CopyPurpose::Sample,
-        purpose::CHECK => CopyPurpose::Check,
+        purpose::CHECK if head.by_registers != 0 => CopyPurpose::Check(FoundBy::Registers),
+        purpose::CHECK => CopyPurpose::Check(FoundBy::FrameSlots),
         purpose::BEFORE_WINDOW => {
             CopyPurpose::BeforeWindow { voluntary_switches: head.voluntary_switches }
         }
@@ -165,13 +175,13 @@ pub fn decode_stack_copy(bytes: &[u8]) -> Result<UserStackCopy<'_>, DecodeError>
         }
         other => return Err(value("purpose", other.into())),
     };
-    let rest = bytes.get(size_of::<StackCopy>()..).unwrap_or_default();
-    let python =
-        (head.python_hash != 0).then(|| decode_python(head.python_hash, rest)).transpose()?;
-    let stack = match head.bytes {
-        0 => Some(&[][..]),
-        bytes => rest.get(size_of::<PythonFrames>()..).and_then(|rest| rest.get(..bytes as usize)),
-    };
+    let mut rest = bytes.get(size_of::<StackCopy>()..).unwrap_or_default();
+    let mut python = None;
+    if head.python_hash != 0 {
+        python = Some(decode_python(head.python_hash, rest)?);
+        rest = rest.get(size_of::<PythonFrames>()..).unwrap_or_default();
+    }
+    let stack = rest.get(..head.bytes as usize);
     Ok(UserStackCopy {
         id: StackId(head.id),
         call_site: (head.call_site != 0).then_some(CallSiteKey(head.call_site)),
@@ -215,7 +225,7 @@ mod tests {
                 size_of::<StackCopy>(),
             )
         };
-        [head, &[0; size_of::<PythonFrames>()], &vec![7; stack]].concat()
+        [head, &vec![7; stack]].concat()
     }
 
     fn head(bytes: u32, size: u32) -> StackCopy {
@@ -228,6 +238,18 @@ mod tests {
         let bytes = bytes_of(&head(5000, copy_size::SHORT), 8192);
         let copy = decode_stack_copy(&bytes).unwrap();
         assert_eq!((copy.bytes.len(), copy.call_site, copy.cached_id), (5000, None, None));
+    }
+
+    #[test]
+    fn python_frames_come_before_the_bytes_where_there_are_any() {
+        let head = StackCopy { python_hash: 3, ..head(6, copy_size::SHORT) };
+        let mut bytes = bytes_of(&head, size_of::<PythonFrames>() + 8);
+        let frames = size_of::<StackCopy>()..size_of::<StackCopy>() + size_of::<PythonFrames>();
+        bytes[frames.clone()].fill(0);
+        let copy = decode_stack_copy(&bytes).unwrap();
+        assert_eq!(copy.bytes, [7; 6]);
+        assert_eq!(copy.python, Some(PythonStack { hash: 3, frames: Vec::new(), is_cut: false }));
+        assert!(decode_stack_copy(&bytes[..frames.end]).is_err());
     }
 
     #[test]

@@ -33,6 +33,9 @@ fn add_kinds(half: &mut HalfCounts, cpu: &StackCounters, includes: impl Fn(usize
     half.taken += sum(&cpu.cache_misses);
     half.checked += sum(&cpu.checked);
     half.disagreed += sum(&cpu.mismatched);
+    half.by_registers += sum(&cpu.by_registers);
+    half.by_registers_checked += sum(&cpu.by_registers_checked);
+    half.by_registers_disagreed += sum(&cpu.by_registers_mismatched);
 }
 
 /// Reads how many stacks were obtained in which way; any thread may.

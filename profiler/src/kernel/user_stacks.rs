@@ -1,11 +1,6 @@
 //! The maps of user stacks: the ring of copies that the kernel half sends, and the call sites whose
 //! stacks it finds without a copy.
 
-use std::{
-    io,
-    os::fd::{AsRawFd as _, BorrowedFd, OwnedFd},
-};
-
 use aya::{
     Pod,
     maps::{Array, HashMap, MapData, RingBuf},
@@ -25,6 +20,7 @@ pub(super) const CALL_SITES: &str = "CALL_SITES";
 const PYTHON: &str = "PYTHON_THREADS";
 const PYTHON_PROCESSES: &str = "PYTHON_PROCESSES";
 const EPOCHS: &str = "CODE_EPOCHS";
+const GENERATION: &str = "CACHE_GENERATION";
 
 /// [`CallSite`] is plain integers; the wrapper is what lets aya know.
 #[derive(Clone, Copy)]
@@ -68,10 +64,18 @@ pub struct UserStackMaps {
     pub copies: StackCopies,
     /// The call sites that it knows.
     pub call_sites: CallSites,
+    /// The generation of its register caches.
+    pub generation: CacheGeneration,
     /// The threads whose Python frames it walks.
     pub python_threads: PythonThreads,
     /// The processes whose threads' states it finds by itself.
     pub python_processes: PythonProcesses,
+}
+
+/// The generation of the register caches: what they know from an earlier one is not found.
+pub struct CacheGeneration {
+    map: Array<MapData, u64>,
+    current: u64,
 }
 
 /// The call sites whose stacks the kernel half finds without a copy.
@@ -90,6 +94,9 @@ impl Kernel {
         let call_sites = self.ebpf.take_map(CALL_SITES).ok_or(KernelError::Missing(CALL_SITES))?;
         let call_sites = HashMap::try_from(call_sites)
             .map_err(|source| KernelError::Map { map: CALL_SITES, source })?;
+        let generation = self.ebpf.take_map(GENERATION).ok_or(KernelError::Missing(GENERATION))?;
+        let generation = Array::try_from(generation)
+            .map_err(|source| KernelError::Map { map: GENERATION, source })?;
         let threads = self.ebpf.take_map(PYTHON).ok_or(KernelError::Missing(PYTHON))?;
         let threads = HashMap::try_from(threads)
             .map_err(|source| KernelError::Map { map: PYTHON, source })?;
@@ -100,6 +107,7 @@ impl Kernel {
         Ok(UserStackMaps {
             copies: StackCopies(copies),
             call_sites: CallSites(call_sites),
+            generation: CacheGeneration { map: generation, current: 0 },
             python_threads: PythonThreads(threads),
             python_processes: PythonProcesses(processes),
         })
@@ -123,16 +131,6 @@ impl StackCopies {
     pub fn next_copy(&mut self) -> Option<impl std::ops::Deref<Target = [u8]> + '_> {
         self.0.next()
     }
-
-    /// A descriptor that can be read from when there is a copy.
-    ///
-    /// # Errors
-    ///
-    /// If there are too many open files.
-    pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        // SAFETY: it is the ring's own, which outlives the borrow.
-        unsafe { BorrowedFd::borrow_raw(self.0.as_raw_fd()) }.try_clone_to_owned()
-    }
 }
 
 impl CallSites {
@@ -145,6 +143,17 @@ impl CallSites {
     pub fn remove(&mut self, keys: impl IntoIterator<Item = CallSiteKey>) {
         for key in keys {
             let _absent = self.0.remove(&key.0);
+        }
+    }
+}
+
+impl CacheGeneration {
+    /// Begins the next generation.
+    pub fn begin_next(&mut self) {
+        self.current += 1;
+        if let Err(error) = self.map.set(0, self.current, 0) {
+            // The index is inside the array, which is all that the kernel could refuse.
+            log::error!("stacks that are gone may still be found: {error}");
         }
     }
 }

@@ -91,12 +91,14 @@ impl ParserRole {
     fn patience(self) -> Patience {
         match self {
             // A GiB of debug information takes some 10 s.
-            Self::Names | Self::Stacks => Patience {
+            Self::Names => Patience {
                 idle: Duration::from_secs(10),
                 busy: Duration::from_secs(300),
                 starts: 5,
                 kill: Duration::from_secs(1),
             },
+            // A stack that it dies of takes two: one with others, and one alone.
+            Self::Stacks => Patience { starts: 9, ..Self::Names.patience() },
             // A page comes from a disk in milliseconds, and nothing else is looked up meanwhile. One
             // that can't be killed stays for as long as what it waits for.
             Self::Reader => Patience {

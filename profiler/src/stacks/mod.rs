@@ -17,4 +17,4 @@ mod stack_cache;
 pub(crate) mod tests;
 
 pub use processor::{ResolvedStacks, StackProcessor, UnnamedStacks, UnwoundCopy};
-pub use stack_cache::{CacheCheck, CacheUpdate, RunsPython, StackCache};
+pub use stack_cache::{CacheCheck, CacheUpdate, StackCache, StackCode};

@@ -11,11 +11,14 @@ use offwake_recording::{
     loss::{Diagnostics, add_all, count},
     units::{StackId, Tgid, Tid, Timestamp},
 };
-use offwake_unwind::{Registers, StackCopy, UnwindEnd, UnwoundFrame, UnwoundStack};
+use offwake_unwind::{
+    CodeBacking, CodeMapping, Registers, StackCopy, UnwindEnd, UnwoundFrame, UnwoundStack,
+    find_mapping,
+};
 
 use super::{
     sleeping_threads::{OfferedStacks, read_if_asleep},
-    stack_cache::{CacheUpdate, RunsPython, StackCache},
+    stack_cache::{CacheUpdate, StackCache, StackCode},
 };
 use crate::{
     decode::{CallSiteKey, CopyPurpose, PythonStack, UserStackCopy},
@@ -305,18 +308,21 @@ impl StackProcessor {
         // A stack that was not unwound is not cached: it is copied the next time too.
         let Some(unwound) = unwound else {
             let mut processed = match copy.purpose {
-                CopyPurpose::Check => UnwoundCopy::without_frames(copy.id),
+                CopyPurpose::Check(_) => UnwoundCopy::without_frames(copy.id),
                 _ => self.add_end_alone(copy, StackEnd::NotUnwound),
             };
             processed.cache_update.remove = remove;
             return processed;
         };
-        let python = match self.pythons.runs_python(copy.tgid, &unwound) {
-            true => RunsPython::Yes,
-            false => RunsPython::No,
+        let code = if self.pythons.runs_python(copy.tgid, &unwound) {
+            StackCode::Python
+        } else if is_in_files(&unwound, &self.spaces.code(copy.tgid, self.moment(copy))) {
+            StackCode::Files
+        } else {
+            StackCode::Generated
         };
-        let mut cache_update = self.cache.update(copy, &unwound, python);
-        if cache_update.is_cached || copy.purpose != CopyPurpose::Check {
+        let mut cache_update = self.cache.update(copy, &unwound, code);
+        if cache_update.is_cached || !matches!(copy.purpose, CopyPurpose::Check(_)) {
             self.add_frames(copy, &unwound);
         }
         remove.append(&mut cache_update.remove);
@@ -456,6 +462,15 @@ impl StackProcessor {
         let new = self.new_stacks(modules);
         UnnamedStacks { new, names, diagnostics: self.diagnostics() }
     }
+}
+
+/// Whether all frames of a stack are in code of files.
+fn is_in_files(stack: &UnwoundStack, code: &[CodeMapping]) -> bool {
+    stack.frames.iter().all(|frame| {
+        let looked_up = frame.address.wrapping_sub(frame.kind.before());
+        let mapping = find_mapping(code, looked_up);
+        mapping.is_some_and(|mapping| matches!(mapping.backing, CodeBacking::File(_)))
+    })
 }
 
 impl UnwoundCopy {

@@ -2,8 +2,10 @@
 
 use std::{
     borrow::Cow,
+    iter,
     os::fd::{AsFd as _, OwnedFd},
     rc::Rc,
+    slice,
 };
 
 use offwake_recording::{
@@ -19,8 +21,8 @@ use super::messages::{
 };
 use crate::parser::{Channel, ChannelError, Parser, sealed_copy};
 
-/// How often the server may ask for a file because of one stack. Each return address may be one
-/// whose code has to be followed, and so may each function on the way.
+/// How often the server may ask for a file because of the stacks of one request. Each return address
+/// may be one whose code has to be followed, and so may each function on the way.
 const MAX_FILE_REQUESTS: usize = 100_000;
 
 /// A stack to unwind.
@@ -63,36 +65,54 @@ impl UnwinderClient {
         files: &impl ModuleFiles,
         diagnostics: &mut Diagnostics,
     ) -> Vec<Option<UnwoundStack>> {
-        let Self { parser, method, sent, stacks: number } = self;
         let mut unwound = Vec::with_capacity(requests.len());
         while let Some(batch) = first_batch(&requests[unwound.len()..]) {
-            let exchanged = parser.exchange(diagnostics, |channel| {
-                if channel.is_new() {
-                    sent.clear();
+            if let Ok(stacks) = self.unwind_batch(batch, files, diagnostics) {
+                unwound.extend(stacks.into_iter().map(Some));
+                continue;
+            }
+            // The one that there is no answer to is among these. It is to cost itself alone.
+            let mut rest = batch;
+            while let Some((request, further)) = rest.split_first() {
+                rest = further;
+                let stack = match batch.len() {
+                    1 => None,
+                    _ => self.unwind_batch(slice::from_ref(request), files, diagnostics).ok(),
+                };
+                if stack.is_none() {
+                    count(diagnostics, "parser_stacks_lost");
                 }
-                let mut stacks = Vec::with_capacity(batch.len());
-                for UnwindRequest { code, copy } in batch {
-                    *number += 1;
-                    stacks.push(CopiedStack {
-                        code: send_mappings(channel, sent, *number, code)?,
-                        registers: copy.registers,
-                        bytes: Cow::Borrowed(copy.bytes),
-                        missing: copy.missing.0,
-                    });
-                }
-                channel.send(&Request::Stacks { method: *method, stacks }, &[])?;
-                for request in batch {
-                    unwound.push(Some(receive_stack(channel, request, files)?));
-                }
-                Ok(())
-            });
-            // The stacks behind the one that failed are sent again.
-            if exchanged.is_err() {
-                count(diagnostics, "parser_stacks_lost");
-                unwound.push(None);
+                unwound.push(stack.and_then(|mut stack| stack.pop()));
             }
         }
         unwound
+    }
+
+    /// Unwinds stacks that go into one request.
+    fn unwind_batch(
+        &mut self,
+        batch: &[UnwindRequest<'_>],
+        files: &impl ModuleFiles,
+        diagnostics: &mut Diagnostics,
+    ) -> Result<Vec<UnwoundStack>, ChannelError> {
+        let Self { parser, method, sent, stacks: number } = self;
+        parser.exchange(diagnostics, |channel| {
+            if channel.is_new() {
+                sent.clear();
+            }
+            let mut stacks = Vec::with_capacity(batch.len());
+            for UnwindRequest { code, copy } in batch {
+                *number += 1;
+                stacks.push(CopiedStack {
+                    code: send_mappings(channel, sent, *number, code)?,
+                    registers: copy.registers,
+                    bytes: Cow::Borrowed(copy.bytes),
+                    missing: copy.missing.0,
+                });
+            }
+            channel.send(&Request::Stacks { method: *method, stacks }, &[])?;
+            receive_stacks(channel, batch, files)
+        })
     }
 }
 
@@ -146,24 +166,32 @@ fn send_mappings(
     number(index)
 }
 
-/// Receives the frames of one stack, and meanwhile hands over the files that the server asks for.
+/// Receives the frames of the stacks of one request, and meanwhile hands over the files that the
+/// server asks for.
 ///
 /// # Errors
 ///
-/// If the channel breaks, or the frames are not possible for this stack.
-pub fn receive_stack(
+/// If the channel breaks, or the frames are not possible for these stacks.
+pub fn receive_stacks(
     channel: &mut Channel<OwnedFd>,
-    UnwindRequest { code, copy }: &UnwindRequest<'_>,
+    requests: &[UnwindRequest<'_>],
     files: &impl ModuleFiles,
-) -> Result<UnwoundStack, ChannelError> {
+) -> Result<Vec<UnwoundStack>, ChannelError> {
     for _ in 0..MAX_FILE_REQUESTS {
         match channel.receive()? {
             Reply::NeedsFile(module) => send_file(channel, files, module)?,
-            Reply::Unwound(unwound) if is_possible(&unwound, code, copy) => return Ok(unwound),
+            Reply::Unwound(unwound) if are_possible(&unwound, requests) => return Ok(unwound),
             Reply::Unwound(_) => break,
         }
     }
     Err(ChannelError::InvalidMessage)
+}
+
+/// Whether these can be the frames of these stacks.
+fn are_possible(unwound: &[UnwoundStack], requests: &[UnwindRequest<'_>]) -> bool {
+    let is_possible =
+        |(unwound, UnwindRequest { code, copy }): (&_, &_)| is_possible(unwound, code, copy);
+    unwound.len() == requests.len() && iter::zip(unwound, requests).all(is_possible)
 }
 
 fn send_file(

@@ -5,12 +5,13 @@
 //! Request::Stacks ──▶
 //!                                  ◀── Reply::NeedsFile, for each module whose bytes are needed
 //! Request::File, with the file ──▶
-//!                                  ◀── Reply::Unwound, for each stack, in their order
+//!                                  ◀── Reply::Unwound, all stacks in their order
 //! ```
 //!
-//! One request has many stacks, because each end does nothing while the other waits for a CPU: on a
-//! busy machine that takes longer than the work. Each stack has its own reply, so that a server
-//! that dies of one stack costs that stack alone.
+//! One request has many stacks, and so has one reply, because each end does nothing while the other
+//! waits for a CPU: on a busy machine that takes longer than the work. If there is no reply, each
+//! stack is asked for again by itself, so that a server that dies of one stack costs that stack
+//! alone.
 
 use std::borrow::Cow;
 
@@ -25,9 +26,12 @@ use crate::parser::{self, MAX_MESSAGE};
 /// Mappings in one message at most.
 pub(super) const MAX_MAPPINGS: usize = 16_384;
 /// Lists of mappings that the server keeps.
-pub(super) const MAX_LISTS: usize = 64;
+pub(super) const MAX_LISTS: usize = 128;
 /// Stacks of one request at most: no more lists than these are in use at a time.
 pub(super) const MAX_STACKS: usize = MAX_LISTS / 2;
+/// Bytes of a frame in a message at most: its address, its kind, and its place on the stack.
+const MAX_FRAME_BYTES: usize = 10 + 1 + 1 + 5;
+const _: () = assert!(MAX_STACKS * MAX_FRAMES * MAX_FRAME_BYTES < MAX_MESSAGE);
 /// Bytes of all stacks of one request, unless it has one stack alone: the rest of the message has
 /// to fit too.
 pub(super) const MAX_STACK_BYTES: usize = MAX_MESSAGE / 2;
@@ -65,8 +69,8 @@ pub(super) enum ListPart {
 pub(super) enum Reply {
     /// The server needs the bytes of a module.
     NeedsFile(ModuleId),
-    /// The frames of a stack.
-    Unwound(UnwoundStack),
+    /// The frames of each stack of the request.
+    Unwound(Vec<UnwoundStack>),
 }
 
 /// Whether these can be the frames of a stack: every frame is in code, and what was read from the

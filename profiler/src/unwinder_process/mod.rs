@@ -12,5 +12,5 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::{UnwindRequest, UnwinderClient, is_same_code, receive_stack};
+pub use client::{UnwindRequest, UnwinderClient, is_same_code, receive_stacks};
 pub use server::serve;

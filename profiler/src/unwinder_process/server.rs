@@ -41,14 +41,14 @@ fn answer_request<S: AsFd>(
             let retained = unwinder.take().filter(|(of, _)| *of == method);
             let (_, unwinder) =
                 unwinder.insert(retained.unwrap_or_else(|| (method, Unwinder::new(method))));
+            let mut unwound = Vec::with_capacity(stacks.len());
             for CopiedStack { code, registers, bytes, missing } in stacks {
                 let code = lists.get(code as usize).ok_or(ChannelError::InvalidMessage)?;
                 let copy = StackCopy { registers, bytes: &bytes, missing: MissingPages(missing) };
-                let unwound = unwinder.unwind(code, files, &copy);
-                // If the client did not answer a request for a file, this fails as well.
-                files.channel.borrow_mut().send(&Reply::Unwound(unwound), &[])?;
+                unwound.push(unwinder.unwind(code, files, &copy));
             }
-            Ok(())
+            // If the client did not answer a request for a file, this fails as well.
+            files.channel.borrow_mut().send(&Reply::Unwound(unwound), &[])
         }
         Request::File => Err(ChannelError::InvalidMessage),
     }

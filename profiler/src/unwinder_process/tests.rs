@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use super::{
     UnwindRequest, UnwinderClient,
     messages::{CopiedStack, MAX_STACKS, Reply, Request},
-    receive_stack, serve,
+    receive_stacks, serve,
 };
 use crate::parser::{Channel, ChannelError, Parser, ThreadBody};
 use live_process::{Process, capture_deep, check};
@@ -58,18 +58,17 @@ fn another_process_unwinds_as_this_one_does() {
 fn reply_to_all(channel: &mut Channel<UnixStream>, more: &[UnwoundFrame]) {
     while let Ok((question, _)) = channel.receive_with_files() {
         let Request::Stacks { stacks, .. } = question else { continue };
-        for CopiedStack { registers, .. } in stacks {
-            reply(channel, registers, more);
-        }
+        reply(channel, &stacks, more);
     }
 }
 
-fn reply(channel: &mut Channel<UnixStream>, registers: Registers, more: &[UnwoundFrame]) {
+fn reply(channel: &mut Channel<UnixStream>, stacks: &[CopiedStack], more: &[UnwoundFrame]) {
     let kind = AddressKind::Instruction;
-    let leaf = UnwoundFrame { address: registers.ip, kind, stack_offset: None };
-    let frames = [&[leaf], more].concat();
-    let _gone =
-        channel.send(&Reply::Unwound(UnwoundStack { frames, end: UnwindEnd::EntryPoint }), &[]);
+    let unwound = stacks.iter().map(|stack| {
+        let leaf = UnwoundFrame { address: stack.registers.ip, kind, stack_offset: None };
+        UnwoundStack { frames: [&[leaf], more].concat(), end: UnwindEnd::EntryPoint }
+    });
+    let _gone = channel.send(&Reply::Unwound(unwound.collect()), &[]);
 }
 
 #[test]
@@ -112,24 +111,47 @@ fn frames_that_are_not_on_the_stack_or_in_no_code_are_refused() {
 
 #[test]
 fn who_dies_of_a_stack_has_lost_that_one_alone() {
-    let dies_of_the_third: ThreadBody = |channel| {
-        let mut answered = 0;
+    let own = capture_deep(20);
+    let Process { code, .. } = &own.process;
+    let code: Rc<[CodeMapping]> = code.as_slice().into();
+    let dies_of_four_bytes: ThreadBody = |channel| {
         while let Ok((question, _)) = channel.receive_with_files() {
             let Request::Stacks { stacks, .. } = question else { continue };
-            for CopiedStack { registers, .. } in stacks {
-                if answered == 2 {
-                    return;
-                }
-                reply(channel, registers, &[]);
-                answered += 1;
+            if stacks.iter().any(|stack| stack.bytes.len() == 4) {
+                return;
             }
+            reply(channel, &stacks, &[]);
         }
     };
-    let (by_server, diagnostics, _) = unwound_by(dies_of_the_third, 8);
+    let request = |bytes| UnwindRequest {
+        code: Rc::clone(&code),
+        copy: StackCopy { registers: own.registers, bytes, missing: MissingPages::default() },
+    };
+    let deadly = [0; 4];
+    let mut requests: Vec<UnwindRequest> = (0..8).map(|_| request(&[][..])).collect();
+    requests[2] = request(&deadly);
+    let mut unwinder = UnwinderClient::new(Method::Auto, Parser::in_thread(dies_of_four_bytes));
+    let mut diagnostics = Diagnostics::new();
+    let by_server = unwinder.unwind(&requests, &own.process, &mut diagnostics);
     let there: Vec<bool> = by_server.iter().map(Option::is_some).collect();
-    assert_eq!(there, [true, true, false, true, true, false, true, true]);
-    let counted = [("parser_died", 2), ("parser_stacks_lost", 2)];
+    assert_eq!(there, [true, true, false, true, true, true, true, true]);
+    // Once with the others, and once alone.
+    let counted = [("parser_died", 2), ("parser_stacks_lost", 1)];
     assert_eq!(diagnostics, counted.into_iter().collect());
+}
+
+#[test]
+fn a_reply_for_too_few_stacks_is_refused() {
+    let answers_the_first: ThreadBody = |channel| {
+        while let Ok((question, _)) = channel.receive_with_files() {
+            let Request::Stacks { stacks, .. } = question else { continue };
+            reply(channel, &stacks[..1], &[]);
+        }
+    };
+    let (by_server, diagnostics, _) = unwound_by(answers_the_first, 2);
+    // Each alone is answered in full.
+    assert!(by_server.iter().all(Option::is_some));
+    assert_eq!(diagnostics, [("parser_nonsense", 1)].into_iter().collect());
 }
 
 #[test]
@@ -164,8 +186,9 @@ proptest! {
         let registers = Registers { ip: 1, sp: 0x1000, fp: 0 };
         let copy = StackCopy { registers, bytes: &stack, missing: MissingPages::default() };
         let requests = UnwindRequest { code: code.into(), copy };
-        match receive_stack(&mut Channel::to_trusted(OwnedFd::from(ours)), &requests, &NoFiles) {
-            Ok(unwound) => check(&unwound, &code, &copy),
+        let requests = std::slice::from_ref(&requests);
+        match receive_stacks(&mut Channel::to_trusted(OwnedFd::from(ours)), requests, &NoFiles) {
+            Ok(unwound) => unwound.iter().for_each(|unwound| check(unwound, &code, &copy)),
             Err(broken) => prop_assert!(matches!(broken, ChannelError::Died | ChannelError::InvalidMessage)),
         }
     }

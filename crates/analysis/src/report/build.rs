@@ -110,11 +110,14 @@ fn meta(recording: &Recording, timeline: &Timeline) -> Meta {
 }
 
 fn stack_counts(counts: StackCounts) -> StackCountsEntry {
-    let half = |HalfCounts { recognised, taken, checked, disagreed }| HalfCountsEntry {
-        recognised,
-        taken,
-        checked,
-        disagreed,
+    let half = |counts: HalfCounts| HalfCountsEntry {
+        recognised: counts.recognised,
+        taken: counts.taken,
+        checked: counts.checked,
+        disagreed: counts.disagreed,
+        by_registers: counts.by_registers,
+        by_registers_checked: counts.by_registers_checked,
+        by_registers_disagreed: counts.by_registers_disagreed,
     };
     let StackCounts { user, kernel, over_budget, distrusted } = counts;
     StackCountsEntry { user: half(user), kernel: half(kernel), over_budget, distrusted }

@@ -51,23 +51,37 @@ fn stack_cache_lines(counts: StackCountsEntry, mistaken: &[MistakenThread]) -> V
 
 /// Describes how many stacks of one half were recognised; none if no stack was.
 fn half_line(half: &str, counts: HalfCountsEntry, taken_by: &str) -> Option<String> {
-    let HalfCountsEntry { recognised, taken, checked, disagreed } = counts;
+    let HalfCountsEntry { recognised, taken, checked, disagreed, .. } = counts;
     if recognised == 0 {
         return None;
     }
     let all = recognised.saturating_add(taken);
     let share = recognised as f64 / all as f64 * 100.0;
+    let checks = describe_checks(checked, disagreed, taken_by);
+    let HalfCountsEntry { by_registers, by_registers_checked, by_registers_disagreed, .. } = counts;
+    let by_registers = match by_registers {
+        0 => String::new(),
+        _ => format!(
+            "; {:.1}% by registers alone: {}",
+            by_registers as f64 / all as f64 * 100.0,
+            describe_checks(by_registers_checked, by_registers_disagreed, taken_by)
+        ),
+    };
+    Some(format!(
+        "{half} stacks: {share:.1}% of {all} recognised without being {taken_by}: {checks}{by_registers}"
+    ))
+}
+
+/// Describes how checks of stacks came out that were recognised.
+fn describe_checks(checked: u64, disagreed: u64, taken_by: &str) -> String {
     let agreed = checked.saturating_sub(disagreed);
-    let checks = match agreed as f64 / checked as f64 {
+    match agreed as f64 / checked as f64 {
         _ if checked == 0 => format!("none of them was {taken_by} to compare"),
         _ if disagreed == 0 => format!("all {checked} that were {taken_by} to compare agreed"),
         share => {
             format!("{:.3}% of the {checked} that were {taken_by} to compare agreed", share * 100.0)
         }
-    };
-    Some(format!(
-        "{half} stacks: {share:.1}% of {all} recognised without being {taken_by}; {checks}"
-    ))
+    }
 }
 
 /// Lists the first few of these threads by name.

@@ -94,6 +94,12 @@ pub struct HalfCountsEntry {
     pub checked: u64,
     /// Checked, and others than they were taken for.
     pub disagreed: u64,
+    /// Of those that were recognised, those that were by registers alone.
+    pub by_registers: u64,
+    /// Recognised by registers alone, and taken all the same.
+    pub by_registers_checked: u64,
+    /// Recognised by registers alone, checked, and others than they were taken for.
+    pub by_registers_disagreed: u64,
 }
 
 /// How stacks were come by ([`offwake_recording::StackCounts`]).

@@ -29,7 +29,7 @@ use profiler_ebpf::user_stack::{
     NO_NEAR_SLOT, STACKS_PER_CALL_SITE, fingerprint,
 };
 
-use crate::decode::{CallSiteKey, CopyPurpose, CopySize, UserStackCopy};
+use crate::decode::{CallSiteKey, CopyPurpose, CopySize, FoundBy, UserStackCopy};
 
 /// Far slots that a stack has from the beginning, the nearest ones.
 const FAR_AT_FIRST: usize = 2;
@@ -44,18 +44,20 @@ pub enum CacheCheck {
     /// The cached stack is the one that was copied.
     Matched,
     /// The cached stack is another one.
-    Mismatched,
+    Mismatched(FoundBy),
     /// The cached stack is not in the cache any more.
     Gone,
 }
 
-/// Whether Python runs in a stack.
+/// What a stack is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunsPython {
+pub enum StackCode {
+    /// Code of files alone.
+    Files,
+    /// Code that was made at run time, too: one frame in memory may be many functions'.
+    Generated,
     /// Python runs in it, so that stacks with other Python frames are other stacks.
-    Yes,
-    /// Python does not run in it.
-    No,
+    Python,
 }
 
 /// A change of the kernel half's cache. What is to be removed goes before what is to be inserted.
@@ -96,6 +98,8 @@ struct CachedCallSite {
     is_given_up: bool,
     /// The stacks are cached under keys with what Python runs.
     runs_python: bool,
+    /// All of its stacks so far were made of code of files.
+    is_in_files: bool,
 }
 
 /// A stack of a call site.
@@ -147,11 +151,11 @@ impl StackCache {
         &mut self,
         copy: &UserStackCopy,
         unwound: &Rc<UnwoundStack>,
-        python: RunsPython,
+        code: StackCode,
     ) -> CacheUpdate {
         let mut update = CacheUpdate::default();
         let Some(mut key) = copy.call_site else { return update };
-        if python == RunsPython::Yes {
+        if code == StackCode::Python {
             if let Some(call_site) = self.mark_as_python(key, copy) {
                 update.insert.push((key, call_site));
             }
@@ -159,11 +163,14 @@ impl StackCache {
             let Some(chain) = &copy.python else { return update };
             key = key.with_python(chain.hash);
         }
-        update.check = copy.cached_id.map(|id| self.check(key, id, unwound));
+        if let (CopyPurpose::Check(found_by), Some(id)) = (copy.purpose, copy.cached_id) {
+            update.check = Some(self.check(key, id, found_by, unwound));
+        }
         if update.check == Some(CacheCheck::Matched) {
             return update;
         }
         let call_site = self.call_site(key, copy);
+        call_site.is_in_files &= code == StackCode::Files;
         let memory_before = call_site.memory();
         let ids_before: Vec<StackId> = call_site.ids().collect();
         let was_given_up = call_site.is_given_up;
@@ -207,12 +214,18 @@ impl StackCache {
         keys
     }
 
-    fn check(&self, key: CallSiteKey, id: StackId, unwound: &UnwoundStack) -> CacheCheck {
+    fn check(
+        &self,
+        key: CallSiteKey,
+        id: StackId,
+        found_by: FoundBy,
+        unwound: &UnwoundStack,
+    ) -> CacheCheck {
         let call_site = self.call_sites.get(&key);
         match call_site.and_then(|call_site| call_site.stacks.iter().find(|stack| stack.id == id)) {
             None => CacheCheck::Gone,
             Some(stack) if is_same(&stack.unwound, unwound) => CacheCheck::Matched,
-            Some(_) => CacheCheck::Mismatched,
+            Some(_) => CacheCheck::Mismatched(found_by),
         }
     }
 
@@ -239,6 +252,7 @@ impl StackCache {
                 next_replaced: 0,
                 is_given_up: false,
                 runs_python: false,
+                is_in_files: true,
             };
             self.order.push_back(key);
             self.memory += call_site.memory();
@@ -309,11 +323,18 @@ impl CachedCallSite {
         true
     }
 
+    /// Whether the thread's registers may be all that its stack is found by.
+    fn is_told_by_registers(&self) -> bool {
+        let [stack] = self.stacks.as_slice() else { return false };
+        self.is_in_files && !is_cut(&stack.unwound)
+    }
+
     /// The call site as the kernel half has it.
     fn encode(&self) -> CallSite {
         let mut call_site = CallSite {
             copy_size: self.copy_size.code(),
             runs_python: u32::from(self.runs_python),
+            by_registers: u32::from(self.is_told_by_registers()),
             ..CallSite::default()
         };
         for (cached, stack) in call_site.stacks.iter_mut().zip(&self.stacks) {

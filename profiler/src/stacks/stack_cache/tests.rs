@@ -43,7 +43,7 @@ fn copy(id: u64, cached_id: Option<u64>, bytes: &[u8]) -> UserStackCopy<'_> {
         call_site: Some(CallSiteKey(7)),
         cached_id: cached_id.map(StackId),
         python: None,
-        purpose: cached_id.map_or(CopyPurpose::Wait, |_| CopyPurpose::Check),
+        purpose: cached_id.map_or(CopyPurpose::Wait, |_| CopyPurpose::Check(FoundBy::FrameSlots)),
         copied: Timestamp(1),
         tgid: Tgid(1),
         tid: Tid(1),
@@ -100,7 +100,7 @@ proptest! {
         let mut call_site = CallSite::default();
         for (number, stack) in stacks.iter().enumerate() {
             let bytes = stack.bytes();
-            let update = cache.update(&copy(1 + number as u64, None, &bytes), &stack.unwound(), RunsPython::No);
+            let update = cache.update(&copy(1 + number as u64, None, &bytes), &stack.unwound(), StackCode::Files);
             prop_assert_eq!(update.check, None);
             if let Some(&(_, known)) = update.insert.first() {
                 call_site = known;
@@ -124,7 +124,7 @@ fn with_returns(returns: &[(usize, u64)]) -> InMemory {
 fn a_copy_of_a_cached_stack_is_known_if_every_return_address_is_where_it_was() {
     let one = with_returns(&[(1, 0x10), (700, 0x20)]);
     let mut cache = StackCache::new(10);
-    let _cached = cache.update(&copy(1, None, &one.bytes()), &one.unwound(), RunsPython::No);
+    let _cached = cache.update(&copy(1, None, &one.bytes()), &one.unwound(), StackCode::Files);
     let find = |cache: &StackCache, words: &InMemory| cache.find(&copy(2, None, &words.bytes()));
     let mut other_data = with_returns(&[(1, 0x10), (700, 0x20)]);
     other_data.words[2] = 5;
@@ -147,7 +147,7 @@ fn where_no_slot_tells_stacks_apart_no_copy_is_known() {
     let mut cache = StackCache::new(10);
     for (id, stack) in [(1, &outer), (2, &both)] {
         let _cached =
-            cache.update(&copy(id, None, &stack.bytes()), &stack.unwound(), RunsPython::No);
+            cache.update(&copy(id, None, &stack.bytes()), &stack.unwound(), StackCode::Files);
     }
     for stack in [&both, &outer] {
         assert_eq!(cache.find(&copy(3, None, &stack.bytes())), None);
@@ -157,7 +157,7 @@ fn where_no_slot_tells_stacks_apart_no_copy_is_known() {
     let mut cache = StackCache::new(10);
     for (id, stack) in [(1, &one), (2, &other)] {
         let _cached =
-            cache.update(&copy(id, None, &stack.bytes()), &stack.unwound(), RunsPython::No);
+            cache.update(&copy(id, None, &stack.bytes()), &stack.unwound(), StackCode::Files);
         assert_eq!(cache.find(&copy(3, None, &stack.bytes())), Some(stack.unwound()));
     }
     let both = with_returns(&[(1, 0x10), (2, 0x20)]);
@@ -172,7 +172,7 @@ fn a_stack_without_callers_or_with_more_than_are_known_is_known_for_no_copy() {
     for unwound in [alone.unwound(), Rc::new(cut)] {
         let mut cache = StackCache::new(10);
         let bytes = with_returns(&[(1, 0x10)]).bytes();
-        let _cached = cache.update(&copy(1, None, &bytes), &unwound, RunsPython::No);
+        let _cached = cache.update(&copy(1, None, &bytes), &unwound, StackCode::Files);
         assert_eq!(cache.find(&copy(2, None, &bytes)), None);
     }
 }
@@ -185,17 +185,18 @@ fn a_stack_that_was_taken_for_another_is_told_from_it_after_that() {
     };
     let (one, other) = (callers(0xa), callers(0xb));
     let mut cache = StackCache::new(10);
-    let update = cache.update(&copy(1, None, &one.bytes()), &one.unwound(), RunsPython::No);
+    let update = cache.update(&copy(1, None, &one.bytes()), &one.unwound(), StackCode::Files);
     let (_, call_site) = update.insert[0];
     assert!(update.is_cached);
     assert_eq!(find_in(&call_site, &other.words), Some(1), "nobody has seen the other one yet");
     let bytes = other.bytes();
-    let update = cache.update(&copy(2, Some(1), &bytes), &other.unwound(), RunsPython::No);
-    assert_eq!((update.check, update.is_cached), (Some(CacheCheck::Mismatched), true));
+    let update = cache.update(&copy(2, Some(1), &bytes), &other.unwound(), StackCode::Files);
+    let mismatched = Some(CacheCheck::Mismatched(FoundBy::FrameSlots));
+    assert_eq!((update.check, update.is_cached), (mismatched, true));
     let (_, call_site) = update.insert[0];
     assert_eq!(find_in(&call_site, &one.words), Some(1));
     assert_eq!(find_in(&call_site, &other.words), Some(2));
-    let update = cache.update(&copy(3, Some(2), &bytes), &other.unwound(), RunsPython::No);
+    let update = cache.update(&copy(3, Some(2), &bytes), &other.unwound(), StackCode::Files);
     let expected = CacheUpdate { check: Some(CacheCheck::Matched), ..CacheUpdate::default() };
     assert_eq!(update, expected);
 }
@@ -212,12 +213,13 @@ fn where_nothing_tells_stacks_apart_none_is_recognised() {
     };
     let mut cache = StackCache::new(10);
     let bytes = stack.bytes();
-    cache.update(&copy(1, None, &bytes), &with_caller(0xa), RunsPython::No);
-    let update = cache.update(&copy(2, Some(1), &bytes), &with_caller(0xb), RunsPython::No);
-    assert_eq!((update.check, update.is_given_up), (Some(CacheCheck::Mismatched), true));
+    cache.update(&copy(1, None, &bytes), &with_caller(0xa), StackCode::Files);
+    let update = cache.update(&copy(2, Some(1), &bytes), &with_caller(0xb), StackCode::Files);
+    let mismatched = Some(CacheCheck::Mismatched(FoundBy::FrameSlots));
+    assert_eq!((update.check, update.is_given_up), (mismatched, true));
     let (_, call_site) = update.insert[0];
     assert_eq!(find_in(&call_site, &stack.words), None);
-    let update = cache.update(&copy(3, None, &bytes), &with_caller(0xa), RunsPython::No);
+    let update = cache.update(&copy(3, None, &bytes), &with_caller(0xa), StackCode::Files);
     assert_eq!(update, CacheUpdate::default());
 }
 
@@ -228,14 +230,14 @@ fn a_copy_that_was_too_short_asks_for_more_of_the_next() {
     let unwound = ends_with(UnwindEnd::CopyTooShort);
     let mut cache = StackCache::new(10);
     let whole = vec![0; 4097];
-    let update = cache.update(&copy(1, None, &whole), &unwound, RunsPython::No);
+    let update = cache.update(&copy(1, None, &whole), &unwound, StackCode::Files);
     let (_, call_site) = update.insert[0];
     assert_eq!((call_site.copy_size, update.is_cached), (CopySize::Medium.code(), false));
-    let update = cache.update(&copy(2, None, &whole), &unwound, RunsPython::No);
+    let update = cache.update(&copy(2, None, &whole), &unwound, StackCode::Files);
     assert_eq!(update.insert, []);
     // A larger copy has no more of it.
     let unwound = ends_with(UnwindEnd::PageMissing);
-    let update = cache.update(&copy(3, None, &whole), &unwound, RunsPython::No);
+    let update = cache.update(&copy(3, None, &whole), &unwound, StackCode::Files);
     assert!(update.is_cached);
 }
 
@@ -247,15 +249,40 @@ fn the_oldest_places_give_way_and_what_is_forgotten_is_learnt_anew() {
         |key, id| UserStackCopy { call_site: Some(CallSiteKey(key)), ..copy(id, None, &bytes) };
     let mut cache = StackCache::new(2);
     for key in 1..=2 {
-        assert!(cache.update(&at(key, key), &stack.unwound(), RunsPython::No).is_cached);
+        assert!(cache.update(&at(key, key), &stack.unwound(), StackCode::Files).is_cached);
     }
-    let update = cache.update(&at(3, 3), &stack.unwound(), RunsPython::No);
+    let update = cache.update(&at(3, 3), &stack.unwound(), StackCode::Files);
     assert_eq!(update.remove, [CallSiteKey(1)]);
     assert_eq!(cache.remove_stacks(&[StackId(1), StackId(2), StackId(9)]), [CallSiteKey(2)]);
-    assert!(cache.update(&at(2, 4), &stack.unwound(), RunsPython::No).is_cached);
+    assert!(cache.update(&at(2, 4), &stack.unwound(), StackCode::Files).is_cached);
     assert_eq!(cache.call_sites.len(), 2);
     let of_all: usize = cache.call_sites.values().map(CachedCallSite::memory).sum();
     assert_eq!(cache.memory, of_all);
+}
+
+#[test]
+fn registers_alone_find_no_stack_but_the_only_one_whose_code_is_in_files() {
+    let (one, other) = (with_returns(&[(4, 0x1000)]), with_returns(&[(4, 0x2000)]));
+    let (bytes, other_bytes) = (one.bytes(), other.bytes());
+    let found_by_registers = |update: CacheUpdate| {
+        update.insert.iter().map(|(_, call_site)| call_site.by_registers).collect::<Vec<_>>()
+    };
+    let mut cache = StackCache::new(10);
+    let update = cache.update(&copy(1, None, &bytes), &one.unwound(), StackCode::Files);
+    assert_eq!(found_by_registers(update), [1]);
+    let update = cache.update(&copy(2, None, &other_bytes), &other.unwound(), StackCode::Files);
+    assert_eq!(found_by_registers(update), [0], "two callers lead here");
+    for code in [StackCode::Generated, StackCode::Python] {
+        let mut cache = StackCache::new(10);
+        let python = PythonStack { hash: 1, frames: Vec::new(), is_cut: false };
+        let copy = UserStackCopy { python: Some(python), ..copy(1, None, &bytes) };
+        let update = cache.update(&copy, &one.unwound(), code);
+        assert!(found_by_registers(update).iter().all(|&found| found == 0), "{code:?}");
+    }
+    let cut = UnwoundStack { end: UnwindEnd::PageMissing, ..(*one.unwound()).clone() };
+    let update =
+        StackCache::new(10).update(&copy(1, None, &bytes), &Rc::new(cut), StackCode::Files);
+    assert_eq!(found_by_registers(update), [0], "its callers are not known");
 }
 
 /// Native stacks of Python are all alike.
@@ -269,13 +296,13 @@ fn where_python_runs_its_frames_are_part_of_the_place() {
     };
     let mut cache = StackCache::new(10);
     // Nobody knew yet that it does.
-    assert!(cache.update(&with(1, None), &stack.unwound(), RunsPython::No).is_cached);
-    let update = cache.update(&with(2, None), &stack.unwound(), RunsPython::Yes);
+    assert!(cache.update(&with(1, None), &stack.unwound(), StackCode::Files).is_cached);
+    let update = cache.update(&with(2, None), &stack.unwound(), StackCode::Python);
     let of_all =
         CallSite { runs_python: 1, copy_size: CopySize::Short.code(), ..CallSite::default() };
     assert_eq!((update.insert, update.is_cached), (vec![(CallSiteKey(7), of_all)], false));
     for (id, hash) in [(3, 0xa), (4, 0xb)] {
-        let update = cache.update(&with(id, Some(hash)), &stack.unwound(), RunsPython::Yes);
+        let update = cache.update(&with(id, Some(hash)), &stack.unwound(), StackCode::Python);
         let [(key, call_site)] = update.insert[..] else { panic!("{update:?}") };
         assert_eq!(key, CallSiteKey(7).with_python(hash));
         assert_eq!(find_in(&call_site, &stack.words), Some(id));
@@ -294,12 +321,12 @@ fn a_process_whose_code_was_unmapped_is_learnt_anew_and_no_other() {
     };
     let mut cache = StackCache::new(10);
     for (tgid, key) in [(1, 1), (2, 2), (1, 3)] {
-        assert!(cache.update(&of(tgid, key), &stack.unwound(), RunsPython::No).is_cached);
+        assert!(cache.update(&of(tgid, key), &stack.unwound(), StackCode::Files).is_cached);
     }
     let mut forgotten = cache.remove_process(Tgid(1));
     forgotten.sort_unstable();
     assert_eq!(forgotten, [CallSiteKey(1), CallSiteKey(3)]);
     assert_eq!(cache.remove_process(Tgid(1)), []);
-    assert!(cache.update(&of(1, 1), &stack.unwound(), RunsPython::No).is_cached);
+    assert!(cache.update(&of(1, 1), &stack.unwound(), StackCode::Files).is_cached);
     assert_eq!(cache.call_sites.len(), 2);
 }
