@@ -164,6 +164,11 @@ fn a_client_waits_for_what_a_loop_with_a_mailbox_computes() -> Result<()> {
     Ok(())
 }
 
+/// The part of the blame that may be on another one's sleep where results are passed on: a result that
+/// comes while the passing thread is on its way to a CPU is taken out in a slice that another one began
+/// (2 to 7 % where many others want the CPUs; 92 % were wrong before such threads were known at all).
+const ASTRAY: f64 = 0.1;
+
 /// What passes a result on got others meanwhile, which it passed on to somebody else.
 #[test]
 fn who_waits_for_a_result_that_is_passed_on_waits_for_the_worker_that_it_is_from() -> Result<()> {
@@ -171,16 +176,17 @@ fn who_waits_for_a_result_that_is_passed_on_waits_for_the_worker_that_it_is_from
     let case = Case::profile(name)?;
     let [passer, slow] = ["passer", "slow"].map(|role| case.tid(role));
     let is_slow = |blame: &Blame| blame.path() == [passer, slow];
-    check_waits_on("pipe", &case, name, "a", |blame| {
+    let accuracy = BlameAccuracy::for_role(&case, "a", "pipe", |blame| {
         is_slow(blame) || blame.blamed_tid() == Some(passer)
-    })?;
-    let parts = || {
-        let waits = case.report.waits_of(case.tid("a"), Some("pipe"));
-        waits.flat_map(|waits| &waits.blame)
-    };
-    let waited = parts().map(|part| part.ns).sum();
+    });
+    println!("| {name:<30} | {accuracy}");
+    let wrong = (accuracy.wrong_ns + accuracy.wrong_external_ns) as f64;
+    ensure!(accuracy.is_enough(), "{accuracy}");
+    ensure!(wrong <= accuracy.blocked_ns as f64 * ASTRAY, "{accuracy}: {}", case.describe("a"));
+    ensure!(at_least(accuracy.right_ns, 0.7, accuracy.known_ns()), "{accuracy}");
+    let waits = case.report.waits_of(case.tid("a"), Some("pipe"));
     let is_sleep = |part: &&Blame| is_slow(part) && part.kind == "timer";
-    let slept = parts().filter(is_sleep).map(|part| part.ns).sum();
-    ensure!(at_least(slept, 0.5, waited), "{slept} of {waited} ns are its sleep");
+    let slept = waits.flat_map(|waits| &waits.blame).filter(is_sleep).map(|part| part.ns).sum();
+    ensure!(at_least(slept, 0.5, accuracy.blocked_ns), "{slept} ns are its sleep: {accuracy}");
     Ok(())
 }

@@ -425,6 +425,26 @@ fn a_timer_that_was_due_while_the_loop_was_awake_was_waited_for() {
     assert_eq!(blame(-1), ticks(&[("work 20", 2), ("event_loop", 16)]));
 }
 
+/// The loop asks V for B at 9. V's answer comes at 18, when A's timer is due: the loop answers A at 20.
+#[test]
+fn an_answer_to_another_client_does_not_hide_a_timer_that_was_due() {
+    let blame = |timeout_ms: i64| {
+        let mut scene = Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..##....#.........######", &[A, B, V])
+            .thread(V, RECVFROM, ".........###############", &[LOOP])
+            .thread(B, RECVFROM, "########################", &[]);
+        edit(&mut scene.recording, |waits| {
+            let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(LOOP));
+            let call = syscall(EPOLL_WAIT, [5, 0, 1, timeout_ms as u64, 0, 0]);
+            last.expect("a wait").syscall = call;
+        });
+        scene.blame()
+    };
+    assert_eq!(blame(11), ticks(&[("work 20", 2), ("timer", 16)]));
+    assert_eq!(blame(-1), ticks(&[("work 20", 3), ("work 50", 9), ("event_loop", 6)]));
+}
+
 /// The loop answers at 20, and its last poll began at 14. Where a poll counts whole milliseconds, the
 /// timer may have been due up to two of them before the timeout.
 #[test]

@@ -258,3 +258,18 @@ fn results_that_were_passed_on_to_nobody_else_were_waited_for() {
         assert_eq!(mailboxes.blame(scene), expected, "{mailboxes:?}");
     }
 }
+
+/// U's result for A comes while V's is passed on to B: nothing shows from whom it was.
+#[test]
+fn a_result_that_came_while_another_was_passed_on_is_nobodys() {
+    let expected = ticks(&[("work 20", 5), ("event_loop", 13)]);
+    for mailboxes in SEPARATE {
+        let scene = Scene::new(30)
+            .thread(A, FUTEX, "##..................##..##..##", &[LOOP, LOOP, LOOP])
+            .thread(LOOP, FUTEX, ".....#....#....######.###.####", &[V, V, V, U, U])
+            .thread(U, FUTEX, "##############################", &[])
+            .thread(V, FUTEX, "##############################", &[])
+            .thread(B, FUTEX, "#.....####.####.##############", &[LOOP, LOOP, LOOP]);
+        assert_eq!(mailboxes.blame(scene), expected, "{mailboxes:?}");
+    }
+}

@@ -199,6 +199,13 @@ impl Mailboxes {
         Self { all: mailboxes, slices }
     }
 
+    /// Returns whom a thread that passes on what comes woke first of all in the slice that began at `at`.
+    pub(super) fn first_woken(&self, thread: Tid, at: Timestamp) -> Option<Tid> {
+        let slices = self.slices.get(&thread)?;
+        let place = slices.binary_search_by_key(&at, |slice| slice.begun).ok()?;
+        slices.get(place)?.first_woken
+    }
+
     /// Returns whether a thread that passes on what comes did so mostly for others than `waiter` in the
     /// slices that began after `from` and before `to`. What it got from them is nothing that `waiter`
     /// waited for.

@@ -121,10 +121,16 @@ impl Walker<'_> {
         let (Some(pair), Some(place)) = (pair, timeline.blocked_interval(wait)) else {
             return WorkStep::NoWorkWait;
         };
-        if !self.blame.mailboxes.passed_on_to_others(pair, (rest.from, place.from)) {
+        let mailboxes = &self.blame.mailboxes;
+        let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
+        if mailboxes.first_woken(pair.0, place.to).is_some_and(|first| first != pair.1) {
+            // What the waiter got came while the thread was awake for somebody else: not known from whom.
+            self.push_unattributed(Reason::EventLoop, rest.length(), at);
+            return WorkStep::Done;
+        }
+        if !mailboxes.passed_on_to_others(pair, (rest.from, place.from)) {
             return WorkStep::NoWorkWait;
         }
-        let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
         let asked = match self.blame.find_ask(wait, |_| false) {
             AskSearch::Found(ask) => rest.since(ask.at),
             AskSearch::Unseen(_) => rest,
@@ -209,7 +215,7 @@ impl Walker<'_> {
             return self.move_to_asker(ask, rest, leg);
         }
         let is_unexplained = leg.unexplained == NOT_EXPLAINED;
-        let kind = if is_unexplained && self.blame.is_timer_due(wait, leg.to) {
+        let kind = if self.is_timer_due(wait, leg) {
             BlameKind::External(External::Timer)
         } else if is_unexplained && self.is_due_to_other_client(wait, pattern, rest, leg) {
             let at = self.position_inside(pattern, IdleHint::Busy, leg.at);
@@ -321,7 +327,8 @@ impl Walker<'_> {
         let at = self.position_inside(pattern, IdleHint::Busy, leg.at);
         match found {
             AskSearch::Found(ask)
-                if !is_for_waiter(self, &ask) && self.is_done_meanwhile(rest, leg) =>
+                if !is_for_waiter(self, &ask)
+                    && (self.is_done_meanwhile(rest, leg) || self.is_timer_due(wait, leg)) =>
             {
                 self.walk_unasked(wait, pattern, rest, leg)
             }
@@ -343,6 +350,12 @@ impl Walker<'_> {
                 self.walk_unasked(wait, pattern, rest, leg)
             }
         }
+    }
+
+    /// Returns whether a timeout of the loop was due by the time it answered, in a slice that something
+    /// else had begun.
+    fn is_timer_due(&self, wait: WaitIndex, leg: &Leg) -> bool {
+        leg.unexplained == NOT_EXPLAINED && self.blame.is_timer_due(wait, leg.to)
     }
 
     /// Returns whether the thread that ended a wait was asked for something since the waiter asked, in a
