@@ -10,7 +10,7 @@
 //! ```
 
 use std::{
-    os::fd::{AsRawFd, RawFd},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
     sync::{Arc, atomic::AtomicU32, atomic::Ordering::SeqCst, mpsc},
     time::Duration,
 };
@@ -99,23 +99,23 @@ fn waits_for_message(pipe: RawFd, message: &mut Message) {
     raw::read(pipe, message);
 }
 
-/// How a loop waits for what others send it, beside a mailbox of its own for each of the others.
+/// What a loop waits in for what others send it, beside a mailbox of its own for each of the others.
 #[derive(Clone, Copy)]
-enum LoopWaits {
-    /// In an epoll, for a pipe.
-    ForPipe,
-    /// In an epoll, for signals.
-    ForSignals,
-    /// For signals alone.
-    ForSignalsAlone,
+enum LoopWait {
+    /// An epoll, for a pipe.
+    Pipe,
+    /// An epoll, for a signalfd.
+    Signalfd,
+    /// `sigwait`.
+    Sigwait,
 }
 
 /// The messages, in an order: a signal brings a number along.
 const MESSAGES: [Message; 4] = [SLOW, FAST, RESULT, END];
 
-fn loops_mailbox(in_loop: &'static Role, waits: LoopWaits) -> Result<(Put, Take)> {
-    match waits {
-        LoopWaits::ForPipe => {
+fn loops_mailbox(in_loop: &'static Role, wait: LoopWait) -> Result<(Put, Take)> {
+    match wait {
+        LoopWait::Pipe => {
             let (out, into) = std::io::pipe().context("cannot make a pipe")?;
             let other = polls::eventfd()?;
             let epoll = polls::epoll_on_all(&[out.as_raw_fd(), other.0.as_raw_fd()])?;
@@ -131,23 +131,25 @@ fn loops_mailbox(in_loop: &'static Role, waits: LoopWaits) -> Result<(Put, Take)
             };
             Ok((Arc::new(put), Box::new(take)))
         }
-        LoopWaits::ForSignals | LoopWaits::ForSignalsAlone => {
+        LoopWait::Signalfd | LoopWait::Sigwait => {
             signals::block(signals::queued());
             let put = move |message: Message| {
                 let number = MESSAGES.iter().position(|known| *known == message);
                 signals::queue(in_loop.tid(), signals::queued(), number.unwrap_or(0));
             };
-            let is_alone = matches!(waits, LoopWaits::ForSignalsAlone);
+            let is_alone = matches!(wait, LoopWait::Sigwait);
             let mut epoll = None;
             let take = move || {
                 if is_alone {
                     return MESSAGES[signals::wait_for_number(signals::queued())];
                 }
-                // An epoll waits for the signals of the process that tells it of the signalfd.
-                let (epoll, signals) = epoll.get_or_insert_with(|| {
-                    let signals = signals::signalfd(signals::queued()).expect("a signalfd");
-                    (polls::epoll_on(&signals).expect("an epoll"), signals)
-                });
+                // An epoll waits for the signals of the process that tells it of the signalfd, which is
+                // this one and not the one that forked it.
+                if epoll.is_none() {
+                    epoll = open_signal_epoll().ok();
+                }
+                // The loop ends, and with it the workload.
+                let Some((epoll, signals)) = &epoll else { return END };
                 polls::waits_in_epoll(epoll.as_raw_fd());
                 MESSAGES[signals::read_number(signals.as_raw_fd())]
             };
@@ -156,20 +158,26 @@ fn loops_mailbox(in_loop: &'static Role, waits: LoopWaits) -> Result<(Put, Take)
     }
 }
 
+/// Opens an epoll on a signalfd.
+fn open_signal_epoll() -> Result<(OwnedFd, OwnedFd)> {
+    let signals = signals::signalfd(signals::queued())?;
+    Ok((polls::epoll_on(&signals)?, signals))
+}
+
 pub(super) fn server_behind_epoll(stage: &Stage) -> Result<()> {
-    among_waiting_processes(stage, Culprit::Server, LoopWaits::ForPipe)
+    among_waiting_processes(stage, Culprit::Server, LoopWait::Pipe)
 }
 
 pub(super) fn server_behind_signals(stage: &Stage) -> Result<()> {
-    among_waiting_processes(stage, Culprit::Server, LoopWaits::ForSignals)
+    among_waiting_processes(stage, Culprit::Server, LoopWait::Signalfd)
 }
 
 pub(super) fn loop_behind_signals(stage: &Stage) -> Result<()> {
-    among_waiting_processes(stage, Culprit::Loop, LoopWaits::ForSignals)
+    among_waiting_processes(stage, Culprit::Loop, LoopWait::Signalfd)
 }
 
 pub(super) fn server_behind_signals_alone(stage: &Stage) -> Result<()> {
-    among_waiting_processes(stage, Culprit::Server, LoopWaits::ForSignalsAlone)
+    among_waiting_processes(stage, Culprit::Server, LoopWait::Sigwait)
 }
 
 pub(super) fn server_behind_channels(stage: &Stage) -> Result<()> {
@@ -207,9 +215,9 @@ fn among_processes(stage: &Stage, culprit: Culprit) -> Result<()> {
     play_among_processes(stage, culprit, stage.role("loop")?, pipe()?)
 }
 
-fn among_waiting_processes(stage: &Stage, culprit: Culprit, waits: LoopWaits) -> Result<()> {
+fn among_waiting_processes(stage: &Stage, culprit: Culprit, wait: LoopWait) -> Result<()> {
     let in_loop = stage.role("loop")?;
-    play_among_processes(stage, culprit, in_loop, loops_mailbox(in_loop, waits)?)
+    play_among_processes(stage, culprit, in_loop, loops_mailbox(in_loop, wait)?)
 }
 
 fn play_among_processes(
