@@ -118,14 +118,18 @@ impl TidRecords {
                 waits
             })
             .filter_map(move |&n| {
-                Some((rows.get(n as usize)?.off, OffCpuRecord::Wait(WaitIndex(n))))
+                let wait = rows.get(n as usize)?;
+                Some(((wait.off, wait.seq), OffCpuRecord::Wait(WaitIndex(n))))
             });
         let preemptions = (self.preemptions.iter()).filter_map(move |&n| {
             let preemption = recording.preemptions.get(n as usize)?;
-            Some((preemption.off, OffCpuRecord::Preemption(PreemptionIndex(n))))
+            let (off, seq) = (preemption.off, preemption.seq);
+            Some(((off, seq), OffCpuRecord::Preemption(PreemptionIndex(n))))
         });
-        let records = merge(waits, preemptions, |&(at, _)| at)
-            .map(|(at, record)| (at, TidEntry::Record(record)));
+        // By number where times are the same: a return that nobody saw may be told with the time of the
+        // record before.
+        let records = merge(waits, preemptions, |&(key, _)| key)
+            .map(|((at, _), record)| (at, TidEntry::Record(record)));
         let thread_events = (self.thread_events.iter()).filter_map(move |&n| {
             Some((recording.thread_events.get(n as usize)?.at, TidEntry::ThreadEvent(n)))
         });
