@@ -100,9 +100,8 @@ fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
 /// The same, but it is said to have left before the scheduler saw it come to its CPU.
 #[test]
 fn who_came_back_unseen_has_no_gap_if_the_scheduler_knows_when() -> Result<()> {
-    /// The thread may leave its CPU while what is kept for it is changed, which tears that.
-    const ATTEMPTS: usize = 5;
     let mut ledgers = Vec::new();
+    // The thread may leave its CPU while what is kept for it is changed, which tears that.
     for _attempt in 0..ATTEMPTS {
         let (report, pid) = record_unseen_return(&[], |_| {}, GoesOn::Computing)?;
         let ledger = report.thread(pid)?.clone();
@@ -118,12 +117,23 @@ fn who_came_back_unseen_has_no_gap_if_the_scheduler_knows_when() -> Result<()> {
 /// nobody, and no other thread takes its CPU.
 #[test]
 fn a_thread_that_came_back_unseen_and_ended_was_not_on_its_cpu_all_the_while() -> Result<()> {
-    let change = |local: &mut TaskLocal| local.set_switch_out(now_ns());
-    let (report, pid) = record_unseen_return(&["--sample", "0"], change, GoesOn::Ending)?;
-    let ledger = report.thread(pid)?;
-    ensure!(u128::from(ledger.lost_ns()) >= UNSEEN.as_nanos() / 2, "{ledger:?}");
-    Ok(())
+    let mut ledgers = Vec::new();
+    // The scheduler takes the CPU away even from a real-time thread where others starve
+    // (`fair_server`, Linux 6.12), and it is found as it leaves.
+    for _attempt in 0..ATTEMPTS {
+        let change = |local: &mut TaskLocal| local.set_switch_out(now_ns());
+        let (report, pid) = record_unseen_return(&["--sample", "0"], change, GoesOn::Ending)?;
+        let ledger = report.thread(pid)?.clone();
+        if u128::from(ledger.lost_ns()) >= UNSEEN.as_nanos() / 2 {
+            return Ok(());
+        }
+        ledgers.push(ledger);
+    }
+    anyhow::bail!("it was on its CPU all the while: {ledgers:?}");
 }
+
+/// How often is tried what the machine may spoil.
+const ATTEMPTS: usize = 5;
 
 /// How long a thread computes that came back unseen before it ends.
 const UNSEEN: Duration = Duration::from_millis(100);
