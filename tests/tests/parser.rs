@@ -282,12 +282,13 @@ fn killed_while_nothing_is_to_be_unwound_it_costs_nothing() -> Result<()> {
     Ok(())
 }
 
+/// The stacks of a question are asked for again, each alone, if there are several.
 #[test]
-fn stopped_it_costs_the_stack_that_it_was_at_and_this_is_said() -> Result<()> {
+fn stopped_it_costs_no_more_than_the_stack_that_it_was_at_and_this_is_said() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let report = without_unwinder(&workload, libc::SIGSTOP)?;
     ensure!(
-        report.loss_count("parser_silent") == 1 && report.loss_count("parser_stacks_lost") == 1,
+        report.loss_count("parser_silent") == 1 && report.loss_count("parser_stacks_lost") <= 1,
         "{:?}",
         report.loss
     );
