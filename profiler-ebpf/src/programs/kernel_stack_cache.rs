@@ -172,30 +172,20 @@ pub fn capture_sleeper(
     ctx: *mut c_void,
     cache: &mut KernelStackCache,
     wait_key: u64,
-    register_key: RegisterKey,
     now: u64,
 ) -> CapturedStack {
     const KIND: StackKind = StackKind::WaitKernel;
     const SCRATCH: Scratch = Scratch::Switch;
-    if !is_enabled() || !is_trusted(cache, KIND) {
-        return CapturedStack::FAILED;
-    }
-    let found = register_cache::find(&mut cache.registers, KIND, register_key, now);
-    if found != NO_STACK {
-        return check_if_due(ctx, cache, KIND, register_key, found, now);
-    }
-    if !read_kernel_top(ctx, TopIndex::Switch) {
+    if !is_enabled() || !is_trusted(cache, KIND) || !read_kernel_top(ctx, TopIndex::Switch) {
         return CapturedStack::FAILED;
     }
     let key = mix(KERNEL_KEY, wait_key);
-    let stack = find_or_walk(cache, KIND, key, now, |lookup| {
+    find_or_walk(cache, KIND, key, now, |lookup| {
         if lookup == NEW_KEY {
             return NO_STACK;
         }
         walk_kernel(ctx, SCRATCH, Need::WithinBudget, now)
-    });
-    register_cache::learn(&mut cache.registers, KIND as u32, register_key, stack.0, now);
-    stack
+    })
 }
 
 /// The kernel half of the current task, whose cache this is, as it wakes another. In a softirq on

@@ -16,7 +16,11 @@
 //!   compared. What costs it nothing is not worth a mistake.
 //! - Where one stack alone is known, whose code is in files: code that is made at run time, and
 //!   Python, have many functions' frames in one place.
-//! - Kernel halves of interruptible waits alone: those in filesystems are not, and differ.
+//! - Kernel halves of who wakes somebody from an interruptible wait: those in filesystems are not, and
+//!   differ.
+//!
+//! The kernel half of a thread that waits is never found here: a thread that is frozen in a syscall
+//! has the registers of that syscall, and its stack alone says that it is stopped.
 //!
 //! One of 16 answers is left to the cache behind all the same, and of the rest as many are checked
 //! by a walk or a copy as of any cache. Without these rules up to 0.6 % of the stacks that registers

@@ -19,7 +19,7 @@ use super::{
     register_cache::RegisterKey,
     ring::{count_loss, cpu, header, now, send},
     stack, syscall, target,
-    task::{Registers, TASK_DEAD, Task, is_interruptible},
+    task::{Registers, TASK_DEAD, Task},
     task_local::{self, TaskLocal},
     throttle, user_stack_copy,
 };
@@ -134,15 +134,8 @@ fn record_stacks(
         if record.wait_flags & wait_flags::HAS_FILE != 0 { record.file.mode } else { 0 };
     let wait_key = u64::from(record.syscall.number as u32) | u64::from(file_mode) << 32;
     let wait_key = wait_key ^ u64::from(record.state) << 48;
-    // Uninterruptible waits come from deep inside a syscall: of those in filesystems, up to 0.8 %
-    // were others.
-    let kernel_key = match is_interruptible(record.state) {
-        true => user_key.with(wait_key).with(record.syscall.args[0]),
-        false => RegisterKey::NONE,
-    };
     local.record.kernel_stack =
-        kernel_stack_cache::capture_sleeper(ctx, &mut local.stack_cache, wait_key, kernel_key, now)
-            .0;
+        kernel_stack_cache::capture_sleeper(ctx, &mut local.stack_cache, wait_key, now).0;
 }
 
 /// Marks a thread that runs on this CPU as such. If a wait or preemption of it is open, its
