@@ -35,7 +35,7 @@ use super::{
     task::{Registers, UserRegisters},
 };
 
-/// The kinds of stacks that are found here: [`StackKind::WaitUser`] to [`StackKind::WakeKernel`].
+/// Room for [`StackKind::WaitUser`] to [`StackKind::WakeKernel`]; that of `WaitKernel` stays empty.
 const KINDS: usize = 4;
 /// Entries of each kind; a power of two. A thread waits in few places most of the time.
 const ENTRIES: usize = 4;

@@ -177,7 +177,8 @@ fn begin_request(task: Task, request: &mut CopyRequest, purpose: u32) {
 }
 
 /// The id of the current task's user stack: of the cached one if the call site has it, else of a
-/// copy. `found` is the stack that registers alone gave, which is to be checked, or [`NO_STACK`].
+/// copy. `found_by_registers` is the stack that registers alone gave, which is to be checked, or
+/// [`NO_STACK`].
 ///
 /// The verifier proves a global function once, and not at each call.
 #[unsafe(no_mangle)]
