@@ -63,7 +63,7 @@ pub const REQUIRED: [Capability; 3] = [
 ];
 
 /// The capabilities without which something is missing from what is recorded.
-pub const OPTIONAL: [Capability; 4] = [
+pub const OPTIONAL: [Capability; 5] = [
     Capability::new(
         "CAP_DAC_READ_SEARCH",
         CapabilitySet::DAC_READ_SEARCH,
@@ -79,6 +79,11 @@ pub const OPTIONAL: [Capability; 4] = [
         "CAP_SYS_ADMIN",
         CapabilitySet::SYS_ADMIN,
         "offwake's own cost, which the kernel measures for nobody else, and sockets of containers",
+    ),
+    Capability::new(
+        "CAP_SYS_NICE",
+        CapabilitySet::SYS_NICE,
+        "a CPU in time for what would be lost otherwise, where hundreds of threads want one",
     ),
 ];
 

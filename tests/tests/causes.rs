@@ -39,8 +39,9 @@ fn waits_in(case: &Case, role: &str, cause: &str, function: &str) -> Result<()> 
     // The first wait may have begun before the window, when nobody could walk its stack.
     ensure!(
         at_least(there, 0.9, blocked),
-        "{function} is in {there} ns of {blocked} of the waits of {role}, {:?}: {}",
+        "{function} is in {there} ns of {blocked} of the waits of {role}, {:?}, {:?}: {}",
         case.report.meta.stack_counts,
+        case.report.loss.counters,
         case.describe(role)
     );
     Ok(())

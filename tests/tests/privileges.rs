@@ -42,6 +42,7 @@ const DAC_READ_SEARCH: u32 = 2;
 const FOWNER: u32 = 3;
 const SYS_PTRACE: u32 = 19;
 const SYS_ADMIN: u32 = 21;
+const SYS_NICE: u32 = 23;
 const SYSLOG: u32 = 34;
 const PERFMON: u32 = 38;
 const BPF: u32 = 39;
@@ -54,7 +55,7 @@ fn under_sudo_each_thread_is_the_callers_and_can_do_what_its_task_takes() -> Res
         .args(["-p", &workload.pids(), "-o", "x.offwake"])
         .called_by_nobody()?
         .start_recording()?;
-    let all = ["offwake-drain", "offwake-look-up", "offwake-store", "offwake-watch"];
+    let all = ["offwake-drain", "offwake-look-up", "offwake-store"];
     let threads = wait_until("its threads", || {
         let threads = threads(running.pid())?;
         Ok(all.iter().all(|name| threads.contains_key(*name)).then_some(threads))
@@ -64,7 +65,7 @@ fn under_sudo_each_thread_is_the_callers_and_can_do_what_its_task_takes() -> Res
     let looking_up = naming | capabilities(&[BPF, SYS_PTRACE, CHECKPOINT_RESTORE]);
     let asking = capabilities(&[DAC_OVERRIDE, DAC_READ_SEARCH, SYS_PTRACE]);
     let entering = capabilities(&[SYS_ADMIN]);
-    let recording = counting | looking_up | asking;
+    let recording = counting | looking_up | asking | capabilities(&[SYS_NICE]);
     for (name, (user, can)) in &threads {
         let may = match name.as_str() {
             "offwake-drain" => counting,
@@ -72,11 +73,55 @@ fn under_sudo_each_thread_is_the_callers_and_can_do_what_its_task_takes() -> Res
             "offwake-look-up" => looking_up | asking | entering,
             "offwake-names" | "offwake-follow" => asking,
             "offwake-store" | "offwake-build-i" => naming,
-            "offwake-watch" => 0,
             _ => recording,
         };
         ensure!(*user == NOBODY, "{name} is user {user}'s");
         ensure!(can & !may == 0, "{name} can do {can:x}, and needs {may:x}");
+    }
+    running.interrupt()?;
+    Ok(())
+}
+
+/// The nice value of each thread of a process and of the processes that it has started, by its name.
+fn nice_values(pid: u32) -> Result<BTreeMap<String, i64>> {
+    let mut values = BTreeMap::new();
+    let mut processes = vec![pid];
+    while let Some(process) = processes.pop() {
+        for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+            let path = thread?.path();
+            // It may have ended meanwhile.
+            let Ok(stat) = fs::read_to_string(path.join("stat")) else { continue };
+            let (head, rest) = stat.rsplit_once(") ").context("no name")?;
+            let name = head.split_once('(').context("no name")?.1;
+            let nice = rest.split(' ').nth(16).context("no nice value")?;
+            values.insert(name.to_owned(), nice.parse()?);
+            let children = fs::read_to_string(path.join("children")).unwrap_or_default();
+            for child in children.split_whitespace() {
+                processes.push(child.parse()?);
+            }
+        }
+    }
+    Ok(values)
+}
+
+#[test]
+fn under_sudo_what_would_lose_something_has_a_high_priority_and_the_rest_has_not() -> Result<()> {
+    let running = Offwake::record()?
+        .args(["-o", "x.offwake", "--", "sleep", "600"])
+        .called_by_nobody()?
+        .start_recording()?;
+    let raised =
+        ["offwake-drain", "offwake-look-up", "offwake-store", "offwake-unwind", "offwake-reader"];
+    let values = wait_until("its threads and processes", || {
+        let values = nice_values(running.pid())?;
+        let all = raised.iter().chain(&["sleep"]);
+        Ok(all.into_iter().all(|name| values.contains_key(*name)).then_some(values))
+    })?;
+    for (name, nice) in &values {
+        let expected = if raised.contains(&name.as_str()) { -20 } else { 0 };
+        // Threads that the look-up thread starts have what it has.
+        let is_its_own = ["offwake-names", "offwake-build-i", "sock_diag"].contains(&name.as_str());
+        ensure!(*nice == expected || is_its_own, "{name} has {nice}: {values:?}");
     }
     running.interrupt()?;
     Ok(())

@@ -22,7 +22,7 @@ use crate::{
     polled_files::{self, PolledFile},
     privileges::{self, Task},
     processes::{Processes, Quotas},
-    reader_process,
+    reader_process, scheduling,
     stacks::StackProcessor,
 };
 
@@ -141,8 +141,9 @@ pub(super) fn run(
     let (processes, of_processes) = processes.finish();
     let filesystems = filesystems::find_filesystems();
     let unnamed = stacks.finish();
-    // Every file that has names is open by now.
+    // Every file that has names is open by now, and nothing is lost any more.
     privileges::restrict_to(Task::Naming);
+    scheduling::restore_priority();
     let (stacks, names, of_stacks) =
         unnamed.resolve(&mut Parser::new(ParserRole::Names), &mut |_done, _all| {});
     add_all(&mut diagnostics, &of_processes);

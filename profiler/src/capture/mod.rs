@@ -498,10 +498,10 @@ fn start<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, CaptureError> {
     let with_no_more_rights = move || {
-        privileges::restrict_to(task);
-        if let Err(error) = scheduling::ask_for_short_slices() {
+        if let Err(error) = scheduling::raise_priority() {
             log::info!("a thread may wait for a CPU for longer than it need: {error}");
         }
+        privileges::restrict_to(task);
         body()
     };
     std::thread::Builder::new()

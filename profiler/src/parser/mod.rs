@@ -88,6 +88,14 @@ impl ParserRole {
         }
     }
 
+    /// Whether those who ask can lose something while they wait for the answer.
+    fn answers_while_recording(self) -> bool {
+        match self {
+            Self::Names => false,
+            Self::Stacks | Self::Reader => true,
+        }
+    }
+
     fn patience(self) -> Patience {
         match self {
             // A GiB of debug information takes some 10 s.
@@ -298,6 +306,9 @@ fn start_program(role: ParserRole) -> io::Result<Running> {
     if role == ParserRole::Reader {
         privileges::hand_over(Task::Reading, &mut command);
     }
+    if role.answers_while_recording() {
+        scheduling::raise_priority_of(&mut command);
+    }
     let child = command
         .arg0(role.name())
         .env_clear()
@@ -334,8 +345,6 @@ pub fn run_if_requested(
 ) -> Option<ExitCode> {
     let called = env::args_os().next()?;
     let role = ParserRole::ALL.into_iter().find(|role| called == role.name())?;
-    // Those who ask wait for the answer. If it is refused, they wait for longer.
-    let _as_before = scheduling::ask_for_short_slices();
     let (body, locked_in) = match role {
         ParserRole::Names => (names, sandbox::lock_in(role.name()).map(|_landlock| ())),
         ParserRole::Stacks => (stacks, sandbox::lock_in(role.name()).map(|_landlock| ())),

@@ -207,14 +207,16 @@ impl StackProcessor {
         for copy in &own {
             processed.push(self.add_unwound(copy, None));
         }
-        let known: Vec<_> = others.iter().map(|copy| self.cache.find(copy)).collect();
-        let unknown: Vec<&UserStackCopy> = iter::zip(&others, &known)
-            .filter_map(|(copy, known)| known.is_none().then_some(copy))
-            .collect();
-        let mut unwound = self.unwind(&unknown).into_iter();
-        for (copy, known) in iter::zip(&others, known) {
-            let unwound = known.or_else(|| unwound.next().flatten().map(Rc::new));
-            processed.push(self.add_unwound(copy, unwound));
+        for copies in StackCache::split_first_of_each_site(others) {
+            let known: Vec<_> = copies.iter().map(|copy| self.cache.find(copy)).collect();
+            let unknown: Vec<&UserStackCopy> = iter::zip(&copies, &known)
+                .filter_map(|(copy, known)| known.is_none().then_some(copy))
+                .collect();
+            let mut unwound = self.unwind(&unknown).into_iter();
+            for (copy, known) in iter::zip(&copies, known) {
+                let unwound = known.or_else(|| unwound.next().flatten().map(Rc::new));
+                processed.push(self.add_unwound(copy, unwound));
+            }
         }
         processed
     }

@@ -18,7 +18,7 @@
 //! cached at all.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     rc::Rc,
 };
 
@@ -132,8 +132,7 @@ impl StackCache {
     /// returned every return address is where it was; if that is so of two, none is.
     #[must_use]
     pub fn find(&self, copy: &UserStackCopy) -> Option<Rc<UnwoundStack>> {
-        let is_for_wait = copy.purpose == CopyPurpose::Wait && copy.python.is_none();
-        let call_site = self.call_sites.get(&copy.call_site.filter(|_| is_for_wait)?)?;
+        let call_site = self.call_sites.get(&searched_site(copy)?)?;
         if call_site.is_given_up || call_site.runs_python {
             return None;
         }
@@ -143,6 +142,17 @@ impl StackCache {
             has_slots && !is_cut(unwound) && frame_slots(unwound).all(is_as_before)
         });
         found.next().filter(|_| found.next().is_none()).map(Rc::clone)
+    }
+
+    /// Splits copies into those to unwind first, and those that [`Self::find`] may know once these are in
+    /// the cache: a batch can have many copies of one stack.
+    #[must_use]
+    pub fn split_first_of_each_site(copies: Vec<UserStackCopy<'_>>) -> [Vec<UserStackCopy<'_>>; 2] {
+        let mut seen = HashSet::new();
+        let is_first =
+            |copy: &UserStackCopy| searched_site(copy).is_none_or(|site| seen.insert(site));
+        let (first, rest) = copies.into_iter().partition(is_first);
+        [first, rest]
     }
 
     /// Adds a stack that was unwound, and compares it with the cached stack if it was copied for
@@ -401,6 +411,12 @@ impl UnwoundCallSiteStack {
             far_slots: far,
         }
     }
+}
+
+/// The call site where [`StackCache::find`] searches for a copy's stack.
+fn searched_site(copy: &UserStackCopy) -> Option<CallSiteKey> {
+    let is_for_wait = copy.purpose == CopyPurpose::Wait && copy.python.is_none();
+    copy.call_site.filter(|_| is_for_wait)
 }
 
 /// Whether two stacks are the same, as far as both are known.

@@ -142,6 +142,27 @@ fn a_copy_of_a_cached_stack_is_known_if_every_return_address_is_where_it_was() {
 }
 
 #[test]
+fn of_a_batch_the_first_copy_of_each_call_site_is_unwound_first() {
+    let elsewhere = |id| UserStackCopy { call_site: Some(CallSiteKey(8)), ..copy(id, None, &[]) };
+    let without_site = |id| UserStackCopy { call_site: None, ..copy(id, None, &[]) };
+    let check = |id| copy(id, Some(1), &[]);
+    let copies = vec![
+        copy(1, None, &[]),
+        copy(2, None, &[]),
+        elsewhere(3),
+        // What is no wait's is looked up nowhere, and need not be held back.
+        check(4),
+        without_site(5),
+        without_site(6),
+        elsewhere(7),
+        copy(8, None, &[]),
+    ];
+    let split = StackCache::split_first_of_each_site(copies);
+    let ids = split.map(|copies| copies.iter().map(|copy| copy.id.0).collect::<Vec<_>>());
+    assert_eq!(ids, [vec![1, 3, 4, 5, 6], vec![2, 7, 8]]);
+}
+
+#[test]
 fn where_no_slot_tells_stacks_apart_no_copy_is_known() {
     let (outer, both) = (with_returns(&[(9, 0x20)]), with_returns(&[(1, 0x10), (9, 0x20)]));
     let mut cache = StackCache::new(10);
