@@ -372,6 +372,25 @@ fn everybody_that_waits_for_a_condition_waits_for_who_broadcasts_it() -> Result<
     Ok(())
 }
 
+/// Both are woken by each event. Whoever waits for the seldom one looks and sleeps on, and waits for the
+/// thread that computes it; the other one waits for the thread that sleeps.
+#[test]
+fn who_is_woken_for_another_event_waits_for_its_own() -> Result<()> {
+    let case = Case::profile("two-events-on-one-condition")?;
+    let [seldom, often] = ["seldom", "often"].map(|role| case.tid(role));
+    for (role, own, others) in [("for-seldom", seldom, often), ("for-often", often, seldom)] {
+        let accuracy = BlameAccuracy::for_role(&case, role, "futex", |blame| {
+            blame.path().first() == Some(&own)
+        });
+        row(&format!("two-events-on-one-condition, {role}"), &accuracy);
+        ensure!(accuracy.is_enough(), "{accuracy}");
+        ensure!(at_least(accuracy.right_ns, 0.9, accuracy.known_ns()), "{}", case.describe(role));
+        let wrong = sum(blame_of(&case, role, "futex"), |blame| blame.path().contains(&others));
+        ensure!(!at_least(wrong, 0.05, accuracy.known_ns()), "{wrong}: {}", case.describe(role));
+    }
+    Ok(())
+}
+
 /// A direct read is over when the disk says so.
 #[test]
 fn a_read_by_io_uring_waits_for_the_disk() -> Result<()> {

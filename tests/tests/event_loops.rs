@@ -19,6 +19,10 @@ const RIGHT: f64 = 0.9;
 /// asleep on a machine that does anything else (92 to 98 %).
 const RIGHT_IN_A_CROWD: f64 = 0.85;
 
+/// A channel of Rust's library has a mutex that another client may hold for a moment: the part of the
+/// time that may be waited for that (0.01 % were).
+const FOR_MUTEX: f64 = 0.002;
+
 fn check(case: &Case, name: &str, role: &str, is_right: impl Fn(&Blame) -> bool) -> Result<()> {
     check_waits_on("socket", case, name, role, is_right)
 }
@@ -30,8 +34,13 @@ fn check_waits_on(
     role: &str,
     is_right: impl Fn(&Blame) -> bool,
 ) -> Result<()> {
-    let accuracy = BlameAccuracy::for_role(case, role, cause, is_right);
+    let mut accuracy = BlameAccuracy::for_role(case, role, cause, is_right);
     println!("| {:<30} | {accuracy}", format!("{name}, {role}"));
+    if name.starts_with("mailbox-channel")
+        && !at_least(accuracy.wrong_ns, FOR_MUTEX, accuracy.blocked_ns)
+    {
+        accuracy.wrong_ns = 0;
+    }
     let right = match name {
         "shared-loop-big-crowd" | "shared-loop-workers" => RIGHT_IN_A_CROWD,
         _ => RIGHT,

@@ -167,8 +167,8 @@ fn a_thread_under_a_quota_and_behind_a_hog_is_both() -> Result<()> {
     quota.check_quota("spinner")?;
     let thread = quota.thread("spinner")?;
     let queued = thread.runnable_ns - thread.throttled_ns;
-    // Half of the CPU that it needs is the hog's.
-    ensure!(at_least(queued, 0.05, thread.wall_ns), "{thread:?}");
+    // After each refill, every 100 ms, the hog keeps the CPU until its slice is over: 3 ms on Linux 6.18.
+    ensure!(at_least(queued, 0.01, thread.wall_ns), "{thread:?}");
     ensure!(at_least(thread.throttled_ns, 0.1, thread.wall_ns), "{thread:?}");
     let (kind, ..) = quota.first_finding()?;
     ensure!(kind == "throttled", "{:?}", quota.case.report.findings);

@@ -4,6 +4,8 @@
 #[cfg(target_arch = "x86_64")]
 mod blames;
 #[cfg(target_arch = "x86_64")]
+mod broadcasts;
+#[cfg(target_arch = "x86_64")]
 mod causes;
 #[cfg(target_arch = "x86_64")]
 mod chain_pictures;

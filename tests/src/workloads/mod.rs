@@ -52,6 +52,7 @@ mod signals;
 mod sleeps;
 pub mod stage;
 mod stuck;
+mod two_events;
 mod uring;
 
 use anyhow::Result;
@@ -155,6 +156,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("crash-behind-wait4", crashes::behind_wait4),
     ("broadcast-futex", broadcast::by_futex),
     ("broadcast-condvar", broadcast::by_condvar),
+    ("two-events-on-one-condition", two_events::on_one_condition),
     ("uring-read", uring::reads),
     ("uring-fsync", uring::syncs),
     ("worker-beside-a-hog", shared_cpu::worker_beside_a_hog),

@@ -19,14 +19,17 @@ use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
     Recording,
-    units::{Nanos, Tgid, Tid, Timestamp},
+    units::{Nanos, Tgid, Timestamp},
 };
 
 use crate::timeline::{State, ThreadIndex, Timeline, Track, WaitIndex};
 
 use super::{
-    External, WakeSource, cause::Cause, frame_evidence::FrameEvidence,
-    pattern_analysis::PatternAnalysis, wake_source::PatternWakeSource,
+    External, WakeSource,
+    frame_evidence::FrameEvidence,
+    pattern_analysis::PatternAnalysis,
+    wake_source::PatternWakeSource,
+    wakes_by_waker::{WakesByWaker, find_wakes_within},
 };
 
 /// The longest wait for a lock that is part of taking the interpreter's: that lock has a mutex of its
@@ -55,7 +58,7 @@ impl InterpreterLockHolders {
             recording,
             timeline,
             patterns,
-            wakes: wakes_within(&processes, recording, patterns),
+            wakes: find_wakes_within(&processes, recording, patterns),
         };
         let mut holders = HashMap::new();
         for (thread, n) in timeline.threads.iter().zip(0..) {
@@ -82,9 +85,6 @@ impl InterpreterLockHolders {
         self.0.get(&wait).copied()
     }
 }
-
-/// The wakes of threads by others of their process, by the waker, in the order of time.
-type WakesByWaker = HashMap<Tid, Vec<(Timestamp, WaitIndex)>>;
 
 struct Search<'a> {
     recording: &'a Recording,
@@ -159,29 +159,4 @@ fn is_timed_out(analysis: &PatternAnalysis) -> bool {
             analysis.source,
             Some(PatternWakeSource::Known(WakeSource::External(External::Timer)))
         )
-}
-
-fn wakes_within(
-    processes: &HashSet<Tgid>,
-    recording: &Recording,
-    patterns: &[PatternAnalysis],
-) -> WakesByWaker {
-    let waits = &recording.waits;
-    let wakers: Vec<Option<Tid>> = (waits.patterns().iter().zip(patterns))
-        .map(|((_, pattern), analysis)| {
-            let woken = waits.waiters()[pattern.waiter].tgid;
-            let waker = analysis.waker().filter(|waker| waker.tgid == woken)?;
-            let is_kept = analysis.cause == Cause::Futex && processes.contains(&woken);
-            is_kept.then_some(waker.tid)
-        })
-        .collect();
-    let mut wakes = WakesByWaker::new();
-    for (row, n) in waits.rows().iter().zip(0..) {
-        let waker = wakers.get(row.pattern.index()).copied().flatten();
-        if let (Some(waker), Some(at)) = (waker, row.woken_at()) {
-            wakes.entry(waker).or_default().push((at, WaitIndex(n)));
-        }
-    }
-    wakes.values_mut().for_each(|wakes| wakes.sort_unstable());
-    wakes
 }

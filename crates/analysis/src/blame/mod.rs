@@ -9,6 +9,7 @@
 //! blame      |   work      | one hop on  | cpu_queue  |W|               (W: work)
 //! ```
 
+mod broadcasts;
 pub mod cause;
 mod chains;
 mod class;
@@ -36,6 +37,7 @@ mod stops;
 mod timed_retries;
 mod visit;
 mod wake_source;
+mod wakes_by_waker;
 mod walk;
 mod work_waits;
 
@@ -63,6 +65,7 @@ pub use stops::Stop;
 pub use wake_source::WakeSource;
 pub use walk::{HopDetail, Walker};
 
+use broadcasts::Broadcasts;
 use cause::Cause;
 use cpus::CpuOccupancy;
 use gaps::Gaps;
@@ -93,6 +96,7 @@ pub struct Blame<'a> {
     locks: Locks,
     shared_locks: SharedLocks,
     timed_retries: TimedRetries,
+    broadcasts: Broadcasts,
     interpreter_locks: InterpreterLockHolders,
     mailboxes: Mailboxes,
     process_wakes: ProcessWakes,
@@ -113,20 +117,21 @@ impl<'a> Blame<'a> {
             locks.mark_waits_busy(&mut patterns);
             let shared_locks = SharedLocks::new(recording, &patterns);
             let mailboxes = Mailboxes::new(recording, &mut patterns);
-            let ((timed_retries, interpreter_locks), process_wakes) = rayon::join(
+            let (retries, process_wakes) = rayon::join(
                 || {
                     let timed_retries = TimedRetries::new(recording, timeline, &patterns);
+                    let broadcasts = Broadcasts::new(recording, timeline, &patterns);
                     let holders = InterpreterLockHolders::new(recording, timeline, &patterns);
-                    (timed_retries, holders)
+                    (timed_retries, broadcasts, holders)
                 },
                 || ProcessWakes::new(recording, &patterns),
             );
-            let of_locks = (locks, shared_locks, timed_retries, interpreter_locks);
+            let of_locks = (locks, shared_locks, retries);
             (stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes))
         };
         let ((stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes)), cpus) =
             rayon::join(of_records, || CpuOccupancy::new(timeline));
-        let (locks, shared_locks, timed_retries, interpreter_locks) = of_locks;
+        let (locks, shared_locks, (timed_retries, broadcasts, interpreter_locks)) = of_locks;
         Self {
             recording,
             timeline,
@@ -137,6 +142,7 @@ impl<'a> Blame<'a> {
             locks,
             shared_locks,
             timed_retries,
+            broadcasts,
             interpreter_locks,
             mailboxes,
             process_wakes,
@@ -373,10 +379,12 @@ impl<'a> Blame<'a> {
         Some((row, self.patterns.get(row.pattern.index())?))
     }
 
-    /// Returns the last piece of a wait that a timer ended and that was begun anew, and that piece's
-    /// hint, if a thread ended it.
+    /// Returns the wait whose waker ended another one, if a thread did: the last piece of one that a timer
+    /// or a broadcast ended and that was begun anew, or that of a waiter that was notified before.
     fn woken_last_piece(&self, wait: WaitIndex) -> Option<(WaitIndex, IdleHint)> {
-        let last = self.timed_retries.last_piece(wait)?;
+        let pieces = self.timed_retries.last_piece(wait);
+        let last = pieces.or_else(|| self.broadcasts.last_piece(wait)).unwrap_or(wait);
+        let last = Some(self.broadcasts.first_notified(last)).filter(|&last| last != wait)?;
         match self.wake_source(last) {
             WakeSource::Task(_) => Some((last, self.idle_hint(last))),
             WakeSource::External(_) | WakeSource::Interrupt(_) | WakeSource::Unknown(_) => None,

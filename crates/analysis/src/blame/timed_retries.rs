@@ -98,7 +98,7 @@ impl TimedRetries {
 }
 
 /// Returns whether two waits were in the same place of the program, for the same thing.
-fn is_same_wait(recording: &Recording, one: WaitIndex, other: WaitIndex) -> bool {
+pub(super) fn is_same_wait(recording: &Recording, one: WaitIndex, other: WaitIndex) -> bool {
     let rows = recording.waits.rows();
     let waiter = |wait: WaitIndex| Some(recording.waits.waiter(rows.get(wait.0 as usize)?));
     let (Some(one), Some(other)) = (waiter(one), waiter(other)) else { return false };

@@ -240,7 +240,7 @@ fn evidence_of_frame(frame: &Frame) -> Option<FrameEvidence> {
 
 /// `ObjectMonitor::enter(JavaThread*)` → `ObjectMonitor::enter`. What a compiler adds to a name
 /// does not count either: `LockAcquireExtended.part.0`.
-fn plain_name(name: &str) -> &str {
+pub(super) fn plain_name(name: &str) -> &str {
     let end = name
         .char_indices()
         .find(|&(n, c)| c == '(' && n > 0 && !name[..n].ends_with(':'))

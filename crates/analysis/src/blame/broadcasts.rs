@@ -1,0 +1,308 @@
+//! Wakes for nothing: a condition is broadcast whenever anything changes, and whoever waits for something
+//! else sleeps again.
+//!
+//! ```text
+//! waiter  --+-- blocked --+#+-- blocked --+#+-- blocked ----+##########
+//!           |             ^ F broadcasts  ^ F broadcasts    ^ S broadcasts
+//!           '---------------- S was waited for -------------'
+//! ```
+//!
+//! Who takes what it was woken for does something with it. Who wakes from a broadcast, wakes nobody but
+//! who waits for the condition's lock, and sleeps again in the same place within 100 us of CPU time has
+//! only looked. That is not said of a thread that is woken alone: its wake was meant for it, however
+//! little it does. Nor is it where the thread never did more than look.
+//!
+//! What shows a broadcast: a call that may wake many threads (glibc, musl, Rust); Python's
+//! `notify_all`, which wakes one after the other; and of the JVM's monitors that one waiter wakes the
+//! next as it leaves the monitor
+//! ([`ObjectMonitor::exit`](https://github.com/openjdk/jdk/blob/jdk-21%2B35/src/hotspot/share/runtime/objectMonitor.cpp#L1203)).
+
+use std::collections::{HashMap, HashSet};
+
+use offwake_recording::{
+    Call, Recording, StackRef, StackTable,
+    units::{Nanos, StackId, Tgid, Timestamp},
+};
+use rayon::prelude::*;
+
+use crate::timeline::{State, Thread, Timeline, WaitIndex};
+
+use super::{
+    cause::{Cause, syscalls},
+    frame_evidence::plain_name,
+    pattern_analysis::PatternAnalysis,
+    timed_retries::is_same_wait,
+    wakes_by_waker::{WakesByWaker, find_wakes_within},
+};
+
+/// The most CPU time between two waits for the thread to have only looked: to take a lock, compare, and
+/// let go of it. Python needs some 50 us.
+const MAX_CPU_TIME: Nanos = Nanos(100_000);
+
+/// How a wake on a condition was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ConditionWake {
+    /// By a call that wakes whoever waits for the condition.
+    Broadcast,
+    /// By a thread that left a monitor of the JVM's, of one that waited for the monitor's condition.
+    ByMonitorExit,
+    /// In another way.
+    Other,
+}
+
+/// The wakes that are followed at most from one waiter of a monitor to the one before.
+const MAX_PASSED_ON: usize = 64;
+
+/// Waits that broadcasts ended.
+#[derive(Debug, Default)]
+pub(super) struct Broadcasts {
+    /// The last piece of each wait that a broadcast ended for nothing, and that was begun anew.
+    last_pieces: HashMap<WaitIndex, WaitIndex>,
+    /// Of each wait that another waiter of the same monitor ended as it left that, the wait of this one.
+    passed_on_from: HashMap<WaitIndex, WaitIndex>,
+}
+
+impl Broadcasts {
+    pub(super) fn new(
+        recording: &Recording,
+        timeline: &Timeline,
+        patterns: &[PatternAnalysis],
+    ) -> Self {
+        let wakes = read_condition_wakes(recording, patterns);
+        let waits = &recording.waits;
+        let processes: HashSet<Tgid> = (waits.patterns().iter().zip(&wakes))
+            .filter(|(_, wake)| **wake != ConditionWake::Other)
+            .map(|((_, pattern), _)| waits.waiters()[pattern.waiter].tgid)
+            .collect();
+        if processes.is_empty() {
+            return Self::default();
+        }
+        let by_waker = find_wakes_within(&processes, recording, patterns);
+        let search = Search { recording, timeline, patterns, wakes, by_waker };
+        let passed_on_from = (0..waits.rows().len() as u32).into_par_iter().map(WaitIndex);
+        let passed_on_from = passed_on_from
+            .filter_map(|wait| Some((wait, search.find_waiter_that_passed_on(wait)?)))
+            .collect();
+        let find = |thread: &Thread| match processes.contains(&thread.tgid) {
+            true => search.find_last_pieces(thread),
+            false => HashMap::new(),
+        };
+        let last_pieces = timeline.threads.par_iter().flat_map_iter(find).collect();
+        Self { last_pieces, passed_on_from }
+    }
+
+    /// Returns the last piece of a wait, if a broadcast ended this one for nothing.
+    pub(super) fn last_piece(&self, wait: WaitIndex) -> Option<WaitIndex> {
+        self.last_pieces.get(&wait).copied()
+    }
+
+    /// Returns the wait whose waker also ended this one: the wait itself, unless another waiter of the
+    /// same monitor was woken first and passed the monitor on.
+    ///
+    /// ```text
+    /// F   ---- notifies both --+----------
+    /// B   ..... blocked .......|-#-+......   wakes A as it leaves the monitor
+    /// A   ..... blocked ...........|--####   was notified by F
+    /// ```
+    pub(super) fn first_notified(&self, wait: WaitIndex) -> WaitIndex {
+        let mut first = wait;
+        for _ in 0..MAX_PASSED_ON {
+            let Some(&earlier) = self.passed_on_from.get(&first) else { break };
+            first = earlier;
+        }
+        first
+    }
+}
+
+/// Finds how the waits of each pattern were ended.
+fn read_condition_wakes(recording: &Recording, patterns: &[PatternAnalysis]) -> Vec<ConditionWake> {
+    let waits = &recording.waits;
+    let mut reader = FunctionReader::default();
+    (waits.patterns().iter().zip(patterns))
+        .map(|((_, pattern), analysis)| {
+            let Some((waker, call)) = pattern.wake else { return ConditionWake::Other };
+            if analysis.cause != Cause::Futex || analysis.waker().is_none() {
+                return ConditionWake::Other;
+            }
+            let waiter = waits.waiters()[pattern.waiter].user_stack;
+            let waker = waits.wakers()[waker].user_stack;
+            if analysis.is_on_lock() {
+                return ConditionWake::Other;
+            }
+            if wakes_many(&waits.calls()[call])
+                || reader.has(&recording.stacks, waker, &["Condition.notify_all"])
+            {
+                return ConditionWake::Broadcast;
+            }
+            let is_by_exit = reader.has(&recording.stacks, waiter, &["ObjectMonitor::wait"])
+                && reader.has(&recording.stacks, waker, &["ObjectMonitor::ExitEpilog"]);
+            if is_by_exit { ConditionWake::ByMonitorExit } else { ConditionWake::Other }
+        })
+        .collect()
+}
+
+/// Returns whether a call wakes more threads than one
+/// ([futex(2)](https://man7.org/linux/man-pages/man2/futex.2.html): `FUTEX_WAKE`, `FUTEX_REQUEUE`,
+/// `FUTEX_CMP_REQUEUE` and `FUTEX_WAKE_BITSET`).
+fn wakes_many(call: &Call) -> bool {
+    const COMMAND: u64 = 0x7f;
+    let Some(syscall) = &call.syscall else { return false };
+    let [_, op, woken, requeued, ..] = syscall.args;
+    let is_many = |number: u64| number as u32 > 1;
+    match (syscalls::name(syscall), op & COMMAND) {
+        (Some("futex" | "futex_time64"), 1 | 10) => is_many(woken),
+        (Some("futex" | "futex_time64"), 3 | 4) => is_many(woken) || requeued as u32 > 0,
+        // Its third argument is the number, too.
+        (Some("futex_wake"), _) => is_many(woken),
+        _ => false,
+    }
+}
+
+/// Looks for functions in user stacks, in each once.
+#[derive(Default)]
+struct FunctionReader(HashMap<(StackId, &'static str), bool>);
+
+impl FunctionReader {
+    fn has(&mut self, stacks: &StackTable, stack: StackRef, names: &[&'static str]) -> bool {
+        let StackRef::Id(id) = stack else { return false };
+        names.iter().any(|&name| {
+            *self.0.entry((id, name)).or_insert_with(|| {
+                let mut functions = stacks.frames_of(id).flat_map(|frame| &frame.functions);
+                functions.any(|function| plain_name(&function.name) == name)
+            })
+        })
+    }
+}
+
+/// The piece of a wait that comes after the one that is looked at.
+#[derive(Clone, Copy)]
+struct NextPiece {
+    wait: WaitIndex,
+    from: Timestamp,
+    /// The last piece, if the thread did something after it.
+    last: Option<WaitIndex>,
+}
+
+struct Search<'a> {
+    recording: &'a Recording,
+    timeline: &'a Timeline,
+    patterns: &'a [PatternAnalysis],
+    wakes: Vec<ConditionWake>,
+    by_waker: WakesByWaker,
+}
+
+impl Search<'_> {
+    fn pattern(&self, wait: WaitIndex) -> Option<(usize, &PatternAnalysis)> {
+        let index = self.recording.waits.rows().get(wait.0 as usize)?.pattern.index();
+        Some((index, self.patterns.get(index)?))
+    }
+
+    fn is_on_lock(&self, wait: WaitIndex) -> bool {
+        self.pattern(wait).is_some_and(|(_, pattern)| pattern.is_on_lock())
+    }
+
+    fn condition_wake(&self, wait: WaitIndex) -> ConditionWake {
+        let wake = self.pattern(wait).and_then(|(index, _)| self.wakes.get(index));
+        wake.copied().unwrap_or(ConditionWake::Other)
+    }
+
+    fn find_last_pieces(&self, thread: &Thread) -> HashMap<WaitIndex, WaitIndex> {
+        let mut last_pieces = HashMap::new();
+        let mut next: Option<NextPiece> = None;
+        let mut cpu_time = Nanos(0);
+        for interval in thread.track.iter().rev() {
+            match interval.state {
+                State::OnCpu => cpu_time += interval.to.since(interval.from),
+                State::Runnable(_) | State::Throttled(_) => {}
+                State::Lost => (next, cpu_time) = (None, Nanos(0)),
+                State::Blocked(wait) => {
+                    // The condition's own lock is taken before the thread looks.
+                    if self.is_on_lock(wait) {
+                        continue;
+                    }
+                    let has_only_looked = next.is_some_and(|next| {
+                        cpu_time <= MAX_CPU_TIME
+                            && is_same_wait(self.recording, wait, next.wait)
+                            && self.was_woken_for_nothing(thread, wait, (interval.to, next.from))
+                    });
+                    let last = match next {
+                        Some(next) if has_only_looked => next.last,
+                        Some(_) => Some(wait),
+                        None => (cpu_time > MAX_CPU_TIME).then_some(wait),
+                    };
+                    if let Some(last) = last.filter(|&last| last != wait) {
+                        last_pieces.insert(wait, last);
+                    }
+                    next = Some(NextPiece { wait, from: interval.from, last });
+                    cpu_time = Nanos(0);
+                }
+            }
+        }
+        last_pieces
+    }
+
+    /// Returns whether a wait was ended by a broadcast, and its thread woke nobody afterwards who waited
+    /// for what it had done.
+    fn was_woken_for_nothing(
+        &self,
+        thread: &Thread,
+        wait: WaitIndex,
+        (from, to): (Timestamp, Timestamp),
+    ) -> bool {
+        let woken = self.wakes_of(thread, (from, to));
+        let passes_on = || woken.iter().any(|&(_, wait)| self.is_by_monitor_exit(wait));
+        let is_broadcast = match self.condition_wake(wait) {
+            ConditionWake::Broadcast => true,
+            ConditionWake::ByMonitorExit => {
+                passes_on() || self.find_waiter_that_passed_on(wait).is_some()
+            }
+            ConditionWake::Other => false,
+        };
+        is_broadcast
+            && woken.iter().all(|&(_, wait)| self.is_on_lock(wait) || self.is_by_monitor_exit(wait))
+    }
+
+    fn is_by_monitor_exit(&self, wait: WaitIndex) -> bool {
+        self.condition_wake(wait) == ConditionWake::ByMonitorExit
+    }
+
+    /// Returns the wakes that a thread made.
+    fn wakes_of(
+        &self,
+        thread: &Thread,
+        (from, to): (Timestamp, Timestamp),
+    ) -> &[(Timestamp, WaitIndex)] {
+        let wakes = self.by_waker.get(&thread.tid).map_or([].as_slice(), Vec::as_slice);
+        let first = wakes.partition_point(|&(at, _)| at < from);
+        let end = wakes.partition_point(|&(at, _)| at <= to);
+        wakes.get(first..end).unwrap_or_default()
+    }
+
+    /// Finds the wait of whoever ended a wait as it left a monitor, if it had just waited for that
+    /// monitor's condition itself.
+    fn find_waiter_that_passed_on(&self, wait: WaitIndex) -> Option<WaitIndex> {
+        if !self.is_by_monitor_exit(wait) {
+            return None;
+        }
+        let waits = &self.recording.waits;
+        let row = waits.rows().get(wait.0 as usize)?;
+        let (waker, at) = (waits.waker(row)?.current.tid, row.woken_at()?);
+        let track = &self.timeline.thread(self.timeline.find_thread(waker, at)?)?.track;
+        let end = track.count_begun_before(at, track.len());
+        let mut cpu_time = Nanos(0);
+        for interval in (0..end).rev().filter_map(|place| track.get(place)) {
+            match interval.state {
+                State::OnCpu => cpu_time += interval.to.min(at).since(interval.from),
+                State::Runnable(_) | State::Throttled(_) => {}
+                State::Blocked(earlier) if self.is_on_lock(earlier) => {}
+                State::Blocked(earlier) => {
+                    let has_just_waited =
+                        cpu_time <= MAX_CPU_TIME && self.is_by_monitor_exit(earlier);
+                    return has_just_waited.then_some(earlier);
+                }
+                State::Lost => return None,
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,199 @@
+//! Whose time it is that a thread waits for a condition that is broadcast for others, too.
+
+use std::collections::BTreeMap;
+
+use offwake_analysis::filter::Filter;
+use offwake_recording::{
+    Recording, Wait,
+    units::{Nanos, Tgid, Tid},
+};
+
+use crate::{
+    draw::{TICK, at, edit, live, recording, wake_by},
+    fixtures::{FUTEX, kernel, syscall, user},
+    golden::report,
+};
+
+const PROCESS: Tgid = Tgid(7);
+const WAITER: u32 = 7;
+/// Ends the first two waits.
+const FAST: u32 = 8;
+/// Ends the third.
+const SLOW: u32 = 9;
+/// Another thread, whose wait the waiter may end.
+const OTHER: u32 = 10;
+const CONDITION: u64 = 0x7f00_1008;
+const LOCK: u64 = 0x7f00_2008;
+const WAIT_PRIVATE: u64 = 128;
+const WAKE_PRIVATE: u64 = 129;
+const LOCKED: u64 = 2;
+
+/// What [`OTHER`] does with the waiter, which ends its second wait just then.
+#[derive(Clone, Copy)]
+enum Other {
+    /// Nothing.
+    Stranger,
+    /// It is woken by the waiter, from this futex with this value.
+    Woken(u64, u64),
+    /// It is woken by [`FAST`], and wakes the waiter.
+    Wakes,
+}
+
+/// What makes a difference.
+#[derive(Clone, Copy)]
+struct Case {
+    /// How many threads may be woken by the call that ends a wait.
+    woken: u64,
+    /// The CPU time between two waits.
+    looks_for: Nanos,
+    other: Other,
+    /// A function of who ends the waits.
+    ended_in: &'static str,
+    /// A function of who waits.
+    waits_in: &'static str,
+}
+
+const BROADCAST: Case = Case {
+    woken: i32::MAX as u64,
+    looks_for: Nanos(20_000),
+    other: Other::Stranger,
+    ended_in: "pthread_cond_broadcast",
+    waits_in: "pthread_cond_wait",
+};
+
+/// The waiter sleeps from tick 2 to 6, 7 to 11 and 12 to 16.
+fn record(case: Case) -> Recording {
+    let mut r = recording(20);
+    live(&mut r, WAITER, "##....#....#....####", FAST);
+    live(&mut r, FAST, "####################", 0);
+    live(&mut r, SLOW, "####################", 0);
+    live(&mut r, OTHER, "#......#############", WAITER);
+    let waits = user(&mut r, 7, &[&format!("libc.so.6 {}", case.waits_in), "app get", "app main"]);
+    let ends = user(&mut r, 7, &[&format!("libc.so.6 {}", case.ended_in), "app put", "app main"]);
+    let futex = kernel(&mut r, &["schedule", "futex_do_wait", "futex_wait", "do_futex"]);
+    edit(&mut r, |all| {
+        for wait in all.iter_mut() {
+            wait.tgid = PROCESS;
+            wait.kernel_stack = futex;
+            wait.syscall = syscall(FUTEX, [CONDITION, WAIT_PRIVATE, 7, 0, 0, 0]);
+            let wake = wait.wake.as_mut().expect("woken");
+            wake.current.tgid = PROCESS;
+            wake.syscall = syscall(FUTEX, [CONDITION, WAKE_PRIVATE, case.woken, 0, 0, 0]);
+            if wait.tid == Tid(WAITER) {
+                (wait.user_stack, wake.user_stack) = (waits, ends);
+            }
+        }
+        let mut own: Vec<&mut Wait> =
+            all.iter_mut().filter(|wait| wait.tid == Tid(WAITER)).collect();
+        for n in 1..own.len() {
+            own[n].off = own[n - 1].on + case.looks_for;
+        }
+        let last = own.len() - 1;
+        if let Some(wake) = &mut own[last].wake {
+            wake.current.tid = Tid(SLOW);
+        }
+        if matches!(case.other, Other::Wakes)
+            && let Some(wake) = &mut own[1].wake
+        {
+            wake.current.tid = Tid(OTHER);
+        }
+        let other = all.iter_mut().find(|wait| wait.tid == Tid(OTHER)).expect("one");
+        let (woken, waker, address, value) = match case.other {
+            Other::Stranger => (at(11), SLOW, CONDITION, 7),
+            Other::Woken(address, value) => (at(11) + Nanos(10_000), WAITER, address, value),
+            Other::Wakes => (at(10) + Nanos(TICK - 20_000), FAST, CONDITION, 7),
+        };
+        let mut wake = wake_by(waker, woken);
+        wake.current.tgid = PROCESS;
+        wake.syscall = syscall(FUTEX, [address, WAKE_PRIVATE, 1, 0, 0, 0]);
+        wake.user_stack = ends;
+        other.on = woken;
+        other.syscall = syscall(FUTEX, [address, WAIT_PRIVATE, value, 0, 0, 0]);
+        (other.user_stack, other.wake) = (waits, Some(wake));
+    });
+    r.preemptions.iter_mut().for_each(|preemption| preemption.tgid = PROCESS);
+    r.thread_events.iter_mut().for_each(|event| event.tgid = PROCESS);
+    r.sort();
+    r
+}
+
+/// For how many ticks, rounded, the waiter waits for each thread.
+fn blamed(case: Case) -> BTreeMap<u32, u64> {
+    sum_blame(&record(case))
+}
+
+fn sum_blame(recording: &Recording) -> BTreeMap<u32, u64> {
+    let report = report(recording, &Filter::default());
+    let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
+    let waits = report.waits.iter().filter(|wait| wait.tid == Tid(WAITER));
+    for part in waits.flat_map(|wait| &wait.blame) {
+        let who = part.tid.expect("somebody worked");
+        *sums.entry(who.0).or_default() += part.ns.0;
+    }
+    sums.values_mut().for_each(|ns| *ns = (*ns + TICK / 2) / TICK);
+    sums
+}
+
+fn all_for_slow() -> BTreeMap<u32, u64> {
+    [(SLOW, 14)].into()
+}
+
+/// A wait is longer by what its thread is faster in looking: each is five ticks but the first.
+fn each_for_its_waker() -> BTreeMap<u32, u64> {
+    [(FAST, 9), (SLOW, 5)].into()
+}
+
+#[test]
+fn who_only_looks_after_a_broadcast_waits_for_whoever_ends_the_last_piece() {
+    assert_eq!(blamed(BROADCAST), all_for_slow());
+    // Python wakes one after the other.
+    let python = Case { woken: 1, ended_in: "Condition.notify_all", ..BROADCAST };
+    assert_eq!(blamed(python), all_for_slow());
+    // Whoever waits for the condition's lock gets it from the one that has looked.
+    assert_eq!(blamed(Case { other: Other::Woken(LOCK, LOCKED), ..BROADCAST }), all_for_slow());
+}
+
+#[test]
+fn who_is_woken_alone_was_meant() {
+    assert_eq!(blamed(Case { woken: 1, ..BROADCAST }), each_for_its_waker());
+}
+
+#[test]
+fn who_does_anything_after_a_broadcast_has_got_what_it_waited_for() {
+    let works = Case { looks_for: Nanos(TICK), ..BROADCAST };
+    assert_eq!(blamed(works), [(FAST, 8), (SLOW, 4)].into());
+    let wakes = Case { other: Other::Woken(CONDITION, 7), ..BROADCAST };
+    assert_eq!(blamed(wakes), each_for_its_waker());
+}
+
+#[test]
+fn who_never_does_more_than_look_waits_for_each() {
+    let mut r = record(BROADCAST);
+    // Its last wait is over, and it looks as the window closes.
+    edit(&mut r, |waits| {
+        let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(WAITER)).expect("three");
+        last.on = at(20) + Nanos(0);
+        if let Some(wake) = &mut last.wake {
+            wake.at = at(20);
+        }
+    });
+    r.meta.window.end = at(20) + Nanos(20_000);
+    let sums = sum_blame(&r);
+    assert_eq!(sums.get(&FAST), Some(&9), "{sums:?}");
+}
+
+#[test]
+fn a_monitor_that_one_waiter_passes_to_the_next_was_notified_for_all() {
+    let java = Case {
+        woken: 1,
+        ended_in: "ObjectMonitor::ExitEpilog(JavaThread*, ObjectWaiter*)",
+        waits_in: "ObjectMonitor::wait(long, bool, JavaThread*)",
+        ..BROADCAST
+    };
+    // That is seen of the second wait, from either side.
+    for other in [Other::Woken(CONDITION, 7), Other::Wakes] {
+        assert_eq!(blamed(Case { other, ..java }), [(FAST, 4), (SLOW, 10)].into());
+    }
+    // Nobody else waits: it was notified alone.
+    assert_eq!(blamed(java), each_for_its_waker());
+}
