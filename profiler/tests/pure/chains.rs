@@ -144,9 +144,17 @@ proptest! {
                 without(&nowhere, &run.truth.blame(said.record, ALL_HOPS, reading))
             };
             let said_parts = without(&nowhere, &said.parts);
-            if said_parts != truth(Reading::Lenient) {
-                prop_assert_eq!(said_parts, truth(Reading::Strict), "{:?}", said.record);
+            if [Reading::Lenient, Reading::Strict].into_iter().any(|as_read| said_parts == truth(as_read)) {
+                continue;
             }
+            // A thread that takes messages of several others out of one pipe may be an event loop: of whom
+            // it then waited for, less is said than is true.
+            let undecided = Leaf::Unattributed("event_loop");
+            prop_assert!(
+                said_parts.keys().any(|&(leaf, _)| leaf == undecided),
+                "{:?}: {:?} instead of {:?}", said.record, said_parts, truth(Reading::Strict)
+            );
+            check_names(&run, &said, &[])?;
         }
     }
 
