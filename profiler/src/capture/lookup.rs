@@ -47,6 +47,7 @@ pub(super) fn run(
     let mut fuse_servers = Vec::new();
     let mut polled_files = Vec::new();
     let mut open_waits = None;
+    let mut are_quotas_read = false;
     loop {
         let mut is_idle = false;
         // A process before its mappings: those take longer, and it may end meanwhile.
@@ -77,6 +78,10 @@ pub(super) fn run(
                 interrupts.push(interrupts::describe_interrupt(number))
             }
             Ok(Lookup::WindowOpened) => quotas.count_from_now(),
+            Ok(Lookup::WindowClosed) => {
+                quotas.read_again();
+                are_quotas_read = true;
+            }
             Ok(Lookup::Quota { cgroup, tid }) => quotas.observe_throttle(cgroup, tid),
             Ok(Lookup::FuseServers) => fuse_servers = fuse_servers::find_servers(),
             Ok(Lookup::PolledFiles(polls)) => {
@@ -130,7 +135,9 @@ pub(super) fn run(
             sent = Instant::now();
         }
     }
-    quotas.read_again();
+    if !are_quotas_read {
+        quotas.read_again();
+    }
     let quotas = quotas.take_new();
     user_stacks.process_all_copies(&mut stacks);
     files.complete();

@@ -57,6 +57,8 @@ pub(super) enum Lookup {
     },
     /// The window has opened: what is counted is counted from now on.
     WindowOpened,
+    /// The window has just closed.
+    WindowClosed,
     /// A thread was throttled by the quota of this cgroup.
     Quota {
         cgroup: CgroupId,

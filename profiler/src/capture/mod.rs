@@ -427,6 +427,8 @@ impl<S: Sink> Capture<S> {
         let Self { armed, mut broken } = self;
         let Armed { mut kernel, control, to_store, lookups, drain, lookup, store, .. } = armed;
         let (closed_at, own_cpu) = (kernel::now(), own_cpu_time());
+        // What is read once at the end is read later if there is no room.
+        let _full = lookups.try_send(Lookup::WindowClosed);
         if let Err(error) = kernel.survey(Survey::Closing) {
             broken.get_or_insert(error.into());
         }
