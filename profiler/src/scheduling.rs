@@ -14,7 +14,7 @@ use rustix::process::{getpriority_process, setpriority_process};
 /// [`__setparam_fair`](https://github.com/torvalds/linux/blob/v6.12/kernel/sched/fair.c#L5204)).
 const SHORTEST_SLICE_NS: u64 = 100_000;
 /// The highest priority that is no real-time priority: 87 times the share of a CPU that others get
-/// ([`sched_prio_to_weight`](https://github.com/torvalds/linux/blob/v6.12/kernel/sched/core.c#L9950)).
+/// ([`sched_prio_to_weight`](https://github.com/torvalds/linux/blob/v6.12/kernel/sched/core.c)).
 const HIGHEST_PRIORITY: i32 = -20;
 
 /// The nice value that the first thread had that asked for a higher priority.

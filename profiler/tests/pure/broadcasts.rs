@@ -37,6 +37,8 @@ enum Other {
     Woken(u64, u64),
     /// It is woken by [`FAST`], and wakes the waiter.
     Wakes,
+    /// [`FAST`] itself waits for the condition, in place of the other thread.
+    WaitsToo,
 }
 
 /// What makes a difference.
@@ -65,7 +67,11 @@ const BROADCAST: Case = Case {
 fn record(case: Case) -> Recording {
     let mut r = recording(20);
     live(&mut r, WAITER, "##....#....#....####", FAST);
-    live(&mut r, FAST, "####################", 0);
+    let fast = match case.other {
+        Other::WaitsToo => "#################.##",
+        Other::Stranger | Other::Woken(..) | Other::Wakes => "####################",
+    };
+    live(&mut r, FAST, fast, SLOW);
     live(&mut r, SLOW, "####################", 0);
     live(&mut r, OTHER, "#......#############", WAITER);
     let waits = user(&mut r, 7, &[&format!("libc.so.6 {}", case.waits_in), "app get", "app main"]);
@@ -99,7 +105,7 @@ fn record(case: Case) -> Recording {
         }
         let other = all.iter_mut().find(|wait| wait.tid == Tid(OTHER)).expect("one");
         let (woken, waker, address, value) = match case.other {
-            Other::Stranger => (at(11), SLOW, CONDITION, 7),
+            Other::Stranger | Other::WaitsToo => (at(11), SLOW, CONDITION, 7),
             Other::Woken(address, value) => (at(11) + Nanos(10_000), WAITER, address, value),
             Other::Wakes => (at(10) + Nanos(TICK - 20_000), FAST, CONDITION, 7),
         };
@@ -196,4 +202,11 @@ fn a_monitor_that_one_waiter_passes_to_the_next_was_notified_for_all() {
     }
     // Nobody else waits: it was notified alone.
     assert_eq!(blamed(java), each_for_its_waker());
+}
+
+#[test]
+fn who_is_woken_by_somebody_who_waits_there_too_waits_for_that_one() {
+    // As at a barrier: whoever comes last wakes all others.
+    let r = record(Case { other: Other::WaitsToo, ..BROADCAST });
+    assert_eq!(sum_blame(&r), each_for_its_waker());
 }

@@ -8,20 +8,22 @@
 //! ```
 //!
 //! Who takes what it was woken for does something with it. Who wakes from a broadcast, wakes nobody but
-//! who waits for the condition's lock, and sleeps again in the same place within 100 us of CPU time has
+//! who waits for the condition's lock, and sleeps again in the same place within 200 us of CPU time has
 //! only looked. That is not said of a thread that is woken alone: its wake was meant for it, however
-//! little it does. Nor is it where the thread never did more than look.
+//! little it does. Nor is it where the thread never did more than look; nor of whom a thread has woken that
+//! waits for the same condition itself: at a barrier, whoever comes last wakes all others, and has kept
+//! them waiting, even if there is next to nothing to do until the next time.
 //!
 //! What shows a broadcast: a call that may wake many threads (glibc, musl, Rust); Python's
 //! `notify_all`, which wakes one after the other; and of the JVM's monitors that one waiter wakes the
 //! next as it leaves the monitor
-//! ([`ObjectMonitor::exit`](https://github.com/openjdk/jdk/blob/jdk-21%2B35/src/hotspot/share/runtime/objectMonitor.cpp#L1203)).
+//! ([`ObjectMonitor::exit`](https://github.com/openjdk/jdk/blob/jdk-21%2B35/src/hotspot/share/runtime/objectMonitor.cpp)).
 
 use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
-    Call, Recording, StackRef, StackTable,
-    units::{Nanos, StackId, Tgid, Timestamp},
+    Call, Recording, StackRef, StackTable, Waiter,
+    units::{Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use rayon::prelude::*;
 
@@ -30,14 +32,15 @@ use crate::timeline::{State, Thread, Timeline, WaitIndex};
 use super::{
     cause::{Cause, syscalls},
     frame_evidence::plain_name,
+    locks::FutexKey,
     pattern_analysis::PatternAnalysis,
     timed_retries::is_same_wait,
     wakes_by_waker::{WakesByWaker, find_wakes_within},
 };
 
 /// The most CPU time between two waits for the thread to have only looked: to take a lock, compare, and
-/// let go of it. Python needs some 50 us.
-const MAX_CPU_TIME: Nanos = Nanos(100_000);
+/// let go of it. Python needs some 150 us.
+const MAX_CPU_TIME: Nanos = Nanos(200_000);
 
 /// How a wake on a condition was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +81,8 @@ impl Broadcasts {
             return Self::default();
         }
         let by_waker = find_wakes_within(&processes, recording, patterns);
-        let search = Search { recording, timeline, patterns, wakes, by_waker };
+        let places = find_places(&processes, recording, patterns);
+        let search = Search { recording, timeline, patterns, wakes, by_waker, places };
         let passed_on_from = (0..waits.rows().len() as u32).into_par_iter().map(WaitIndex);
         let passed_on_from = passed_on_from
             .filter_map(|wait| Some((wait, search.find_waiter_that_passed_on(wait)?)))
@@ -121,21 +125,18 @@ fn read_condition_wakes(recording: &Recording, patterns: &[PatternAnalysis]) -> 
     (waits.patterns().iter().zip(patterns))
         .map(|((_, pattern), analysis)| {
             let Some((waker, call)) = pattern.wake else { return ConditionWake::Other };
-            if analysis.cause != Cause::Futex || analysis.waker().is_none() {
+            let is_by_thread = analysis.cause == Cause::Futex && analysis.waker().is_some();
+            if !is_by_thread || analysis.is_on_lock() {
                 return ConditionWake::Other;
             }
             let waiter = waits.waiters()[pattern.waiter].user_stack;
             let waker = waits.wakers()[waker].user_stack;
-            if analysis.is_on_lock() {
-                return ConditionWake::Other;
-            }
-            if wakes_many(&waits.calls()[call])
-                || reader.has(&recording.stacks, waker, &["Condition.notify_all"])
-            {
+            let mut has = |stack, function| reader.has_function(&recording.stacks, stack, function);
+            if wakes_many(&waits.calls()[call]) || has(waker, "Condition.notify_all") {
                 return ConditionWake::Broadcast;
             }
-            let is_by_exit = reader.has(&recording.stacks, waiter, &["ObjectMonitor::wait"])
-                && reader.has(&recording.stacks, waker, &["ObjectMonitor::ExitEpilog"]);
+            let is_by_exit =
+                has(waiter, "ObjectMonitor::wait") && has(waker, "ObjectMonitor::ExitEpilog");
             if is_by_exit { ConditionWake::ByMonitorExit } else { ConditionWake::Other }
         })
         .collect()
@@ -152,10 +153,44 @@ fn wakes_many(call: &Call) -> bool {
     match (syscalls::name(syscall), op & COMMAND) {
         (Some("futex" | "futex_time64"), 1 | 10) => is_many(woken),
         (Some("futex" | "futex_time64"), 3 | 4) => is_many(woken) || requeued as u32 > 0,
-        // Its third argument is the number, too.
+        // https://github.com/torvalds/linux/blob/v6.12/kernel/futex/syscalls.c: the address, a mask,
+        // and the number.
         (Some("futex_wake"), _) => is_many(woken),
         _ => false,
     }
+}
+
+/// Where a thread waits for a condition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Stack(StackId),
+    Condition(FutexKey),
+}
+
+/// Returns where a pattern's waits are.
+fn places_of(waiter: &Waiter, analysis: &PatternAnalysis) -> impl Iterator<Item = Place> + use<> {
+    let stack = match waiter.user_stack {
+        StackRef::Id(stack) => Some(Place::Stack(stack)),
+        StackRef::NotTaken | StackRef::Failed => None,
+    };
+    let condition = analysis.lock.map(|futex| Place::Condition(futex.condition()));
+    [stack, condition].into_iter().flatten()
+}
+
+/// Finds where each thread of these processes waits on futexes.
+fn find_places(
+    processes: &HashSet<Tgid>,
+    recording: &Recording,
+    patterns: &[PatternAnalysis],
+) -> HashSet<(Tid, Place)> {
+    let waits = &recording.waits;
+    (waits.patterns().iter().zip(patterns))
+        .map(|((_, pattern), analysis)| (&waits.waiters()[pattern.waiter], analysis))
+        .filter(|(waiter, analysis)| {
+            analysis.cause == Cause::Futex && processes.contains(&waiter.tgid)
+        })
+        .flat_map(|(waiter, analysis)| places_of(waiter, analysis).map(|place| (waiter.tid, place)))
+        .collect()
 }
 
 /// Looks for functions in user stacks, in each once.
@@ -163,13 +198,11 @@ fn wakes_many(call: &Call) -> bool {
 struct FunctionReader(HashMap<(StackId, &'static str), bool>);
 
 impl FunctionReader {
-    fn has(&mut self, stacks: &StackTable, stack: StackRef, names: &[&'static str]) -> bool {
+    fn has_function(&mut self, stacks: &StackTable, stack: StackRef, name: &'static str) -> bool {
         let StackRef::Id(id) = stack else { return false };
-        names.iter().any(|&name| {
-            *self.0.entry((id, name)).or_insert_with(|| {
-                let mut functions = stacks.frames_of(id).flat_map(|frame| &frame.functions);
-                functions.any(|function| plain_name(&function.name) == name)
-            })
+        *self.0.entry((id, name)).or_insert_with(|| {
+            let mut functions = stacks.frames_of(id).flat_map(|frame| &frame.functions);
+            functions.any(|function| plain_name(&function.name) == name)
         })
     }
 }
@@ -189,6 +222,8 @@ struct Search<'a> {
     patterns: &'a [PatternAnalysis],
     wakes: Vec<ConditionWake>,
     by_waker: WakesByWaker,
+    /// Where each thread waits.
+    places: HashSet<(Tid, Place)>,
 }
 
 impl Search<'_> {
@@ -259,7 +294,20 @@ impl Search<'_> {
             ConditionWake::Other => false,
         };
         is_broadcast
+            && !self.waits_with_its_waker(wait)
             && woken.iter().all(|&(_, wait)| self.is_on_lock(wait) || self.is_by_monitor_exit(wait))
+    }
+
+    /// Returns whether who ended a wait waits for the same condition at other times.
+    fn waits_with_its_waker(&self, wait: WaitIndex) -> bool {
+        let waits = &self.recording.waits;
+        let wait = self.find_waiter_that_passed_on(wait).unwrap_or(wait);
+        let row = waits.rows().get(wait.0 as usize);
+        let pattern = self.pattern(wait).map(|(_, pattern)| pattern);
+        let Some((row, pattern)) = row.zip(pattern) else { return false };
+        let Some(waker) = waits.waker(row) else { return false };
+        places_of(waits.waiter(row), pattern)
+            .any(|place| self.places.contains(&(waker.current.tid, place)))
     }
 
     fn is_by_monitor_exit(&self, wait: WaitIndex) -> bool {

@@ -125,6 +125,12 @@ impl FutexWait {
         self.key.process
     }
 
+    /// Returns the condition variable that the futex may belong to. The waiters of one of glibc's use two
+    /// words in turn, beside each other.
+    pub(super) fn condition(self) -> FutexKey {
+        FutexKey { address: self.key.address & !7, ..self.key }
+    }
+
     /// Returns the futex if another thread ended the wait through it.
     pub(super) fn released(self) -> Option<FutexKey> {
         (self.ended == FutexWake::ByRelease).then_some(self.key)
