@@ -31,7 +31,7 @@ const LOCKED: u64 = 2;
 /// What [`OTHER`] does with the waiter, which ends its second wait just then.
 #[derive(Clone, Copy)]
 enum Other {
-    /// Nothing.
+    /// It has nothing to do with the waiter.
     Stranger,
     /// It is woken by the waiter, from this futex with this value.
     Woken(u64, u64),

@@ -82,17 +82,18 @@ impl Broadcasts {
         }
         let by_waker = find_wakes_within(&processes, recording, patterns);
         let places = find_places(&processes, recording, patterns);
-        let search = Search { recording, timeline, patterns, wakes, by_waker, places };
-        let passed_on_from = (0..waits.rows().len() as u32).into_par_iter().map(WaitIndex);
-        let passed_on_from = passed_on_from
-            .filter_map(|wait| Some((wait, search.find_waiter_that_passed_on(wait)?)))
-            .collect();
+        let passed_on_from = HashMap::new();
+        let mut search =
+            Search { recording, timeline, patterns, wakes, by_waker, places, passed_on_from };
+        let all = (0..waits.rows().len() as u32).into_par_iter().map(WaitIndex);
+        search.passed_on_from =
+            all.filter_map(|wait| Some((wait, search.find_waiter_that_passed_on(wait)?))).collect();
         let find = |thread: &Thread| match processes.contains(&thread.tgid) {
             true => search.find_last_pieces(thread),
             false => HashMap::new(),
         };
         let last_pieces = timeline.threads.par_iter().flat_map_iter(find).collect();
-        Self { last_pieces, passed_on_from }
+        Self { last_pieces, passed_on_from: search.passed_on_from }
     }
 
     /// Returns the last piece of a wait, if a broadcast ended this one for nothing.
@@ -224,6 +225,8 @@ struct Search<'a> {
     by_waker: WakesByWaker,
     /// Where each thread waits.
     places: HashSet<(Tid, Place)>,
+    /// As in [`Broadcasts`].
+    passed_on_from: HashMap<WaitIndex, WaitIndex>,
 }
 
 impl Search<'_> {
@@ -288,9 +291,7 @@ impl Search<'_> {
         let passes_on = || woken.iter().any(|&(_, wait)| self.is_by_monitor_exit(wait));
         let is_broadcast = match self.condition_wake(wait) {
             ConditionWake::Broadcast => true,
-            ConditionWake::ByMonitorExit => {
-                passes_on() || self.find_waiter_that_passed_on(wait).is_some()
-            }
+            ConditionWake::ByMonitorExit => passes_on() || self.passed_on_from.contains_key(&wait),
             ConditionWake::Other => false,
         };
         is_broadcast
@@ -301,7 +302,7 @@ impl Search<'_> {
     /// Returns whether who ended a wait waits for the same condition at other times.
     fn waits_with_its_waker(&self, wait: WaitIndex) -> bool {
         let waits = &self.recording.waits;
-        let wait = self.find_waiter_that_passed_on(wait).unwrap_or(wait);
+        let wait = self.passed_on_from.get(&wait).copied().unwrap_or(wait);
         let row = waits.rows().get(wait.0 as usize);
         let pattern = self.pattern(wait).map(|(_, pattern)| pattern);
         let Some((row, pattern)) = row.zip(pattern) else { return false };
