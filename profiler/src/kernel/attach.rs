@@ -1,6 +1,12 @@
 //! Attaching the programs: which must be there, which are attached where the kernel has the
 //! tracepoint, and in which order.
 
+use std::{
+    num::NonZero,
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
 use aya::{
     Btf,
     programs::{BtfTracePoint, FEntry, ProgramError},
@@ -51,6 +57,9 @@ const OPTIONAL: &[&str] = &[
 /// one by one, and what is known of that is read as they are switched.
 const QUOTA_FUNCTIONS: &[&str] = &["tg_unthrottle_up", "tg_throttle_down"];
 
+/// Programs that are verified at a time. Three take long, and all others together as long as one of them.
+const MOST_LOADED_AT_ONCE: usize = 4;
+
 /// Whether a program does no more than record which interrupt a CPU is in.
 pub(super) fn is_interrupt_program(program: &str) -> bool {
     (program.ends_with("_entry") || program.ends_with("_exit")) && !program.starts_with("sched_")
@@ -84,10 +93,7 @@ pub(super) fn attach(
         .filter(|name| types.has_tracepoint(name))
         .chain(REQUIRED.iter().copied())
         .collect();
-    // The verifier takes a third of a second for some: they are all attached once it is done.
-    for name in &names {
-        load_tracepoint(kernel, &btf, name)?;
-    }
+    load_tracepoints(kernel, &btf, &names)?;
     for name in &names {
         attach_tracepoint(kernel, name)?;
     }
@@ -98,9 +104,48 @@ pub(super) fn attach(
     Ok(())
 }
 
-fn load_tracepoint(kernel: &mut Kernel, btf: &Btf, name: &'static str) -> Result<(), KernelError> {
-    let failed = |source| KernelError::Program { action: "load", program: name, source };
-    find_tracepoint(kernel, name)?.load(name, btf).map_err(failed)
+/// Loads programs, several at a time: the verifier takes a third of a second for some. It verifies programs
+/// of privileged processes side by side
+/// (<https://elixir.bootlin.com/linux/v6.12/source/kernel/bpf/verifier.c>, `bpf_check`).
+fn load_tracepoints(
+    kernel: &mut Kernel,
+    btf: &Btf,
+    names: &[&'static str],
+) -> Result<(), KernelError> {
+    let mut programs: Vec<(&'static str, &mut BtfTracePoint)> = Vec::with_capacity(names.len());
+    for (name, program) in kernel.ebpf.programs_mut() {
+        if let Some(name) = names.iter().find(|wanted| **wanted == name) {
+            let failed = |source| KernelError::Program { action: "use", program: name, source };
+            programs.push((name, program.try_into().map_err(failed)?));
+        }
+    }
+    if let Some(missing) = names.iter().find(|name| programs.iter().all(|(had, _)| had != *name)) {
+        return Err(KernelError::Missing(missing));
+    }
+    // Those that are attached last are the largest, and are begun first.
+    programs.sort_by_key(|(had, _)| names.iter().rev().position(|name| name == had));
+    let remaining = Mutex::new(programs.into_iter());
+    let load_some = || -> Result<(), KernelError> {
+        loop {
+            let next = remaining.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((name, program)) = next else { return Ok(()) };
+            let failed = |source| KernelError::Program { action: "load", program: name, source };
+            program.load(name, btf).map_err(failed)?;
+        }
+    };
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        // A thread that can't be started is no loss: this one loads what is left.
+        let helpers: Vec<_> = (1..cpus.min(MOST_LOADED_AT_ONCE))
+            .filter_map(|_| thread::Builder::new().spawn_scoped(scope, &load_some).ok())
+            .collect();
+        let own = load_some();
+        let of_helpers = helpers.into_iter().map(|helper| match helper.join() {
+            Ok(loaded) => loaded,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        std::iter::once(own).chain(of_helpers).collect()
+    })
 }
 
 fn attach_tracepoint(kernel: &mut Kernel, name: &'static str) -> Result<(), KernelError> {
