@@ -3,8 +3,10 @@
 use std::{
     env,
     ffi::OsStr,
+    io::{BufRead as _, BufReader, Read},
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
+    sync::mpsc::{self, RecvTimeoutError},
     thread,
     time::{Duration, Instant},
 };
@@ -23,18 +25,27 @@ pub fn run(command: &mut Command) -> anyhow::Result<()> {
     run_quietly(command)
 }
 
-/// Says the command, runs it, and wants it to succeed within `limit`. When it takes longer, it is
-/// ended with everything that it has started: what it printed says how far it got, where a run that
-/// never ended would say nothing.
+/// How often it is looked at whether a command has ended.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Says the command, runs it, and returns how it ended and what it printed on standard output, which
+/// is shown as it comes. When it takes longer than `limit`, it is ended with everything that it has
+/// started: what it printed says how far it got, where a run that never ended would say nothing.
 ///
 /// # Errors
 ///
-/// When it can't be started, fails or takes too long.
-pub fn run_within(limit: Duration, command: &mut Command) -> anyhow::Result<()> {
+/// When it can't be started or takes too long.
+pub fn run_within(limit: Duration, command: &mut Command) -> anyhow::Result<(ExitStatus, String)> {
     print(command);
     let name = short_name(command);
-    let mut child = command.spawn().with_context(|| format!("cannot run `{name}`"))?;
+    let mut child =
+        command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot run `{name}`"))?;
+    let output = child.stdout.take().context("no standard output")?;
+    let (sender, lines) = mpsc::channel();
+    // It ends with the last process that has the pipe open, which may outlive the child.
+    thread::spawn(move || copy_lines(output, &sender));
     let start = Instant::now();
+    let mut printed = String::new();
     let status = loop {
         if let Some(status) = child.try_wait()? {
             break status;
@@ -43,9 +54,31 @@ pub fn run_within(limit: Duration, command: &mut Command) -> anyhow::Result<()> 
             end_process_tree(&mut child);
             bail!("`{name}` was ended: it took more than {} s", limit.as_secs());
         }
-        thread::sleep(Duration::from_millis(100));
+        match lines.recv_timeout(INTERVAL) {
+            Ok(line) => printed.push_str(&line),
+            Err(RecvTimeoutError::Timeout) => (),
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(INTERVAL),
+        }
     };
-    ensure_success(&name, status)
+    // What the child printed last is in the pipe.
+    while let Ok(line) = lines.recv_timeout(Duration::from_secs(1)) {
+        printed.push_str(&line);
+    }
+    Ok((status, printed))
+}
+
+/// Copies lines to standard output as they come, and sends each. Bytes that are no UTF-8 are replaced.
+fn copy_lines(from: impl Read, to: &mpsc::Sender<String>) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    while from.read_until(b'\n', &mut line).is_ok_and(|length| length > 0) {
+        let text = String::from_utf8_lossy(&line).into_owned();
+        print!("{text}");
+        if to.send(text).is_err() {
+            break;
+        }
+        line.clear();
+    }
 }
 
 /// Runs the command, its output shown, and wants it to succeed.
@@ -161,8 +194,11 @@ mod tests {
         let error = run_within(limit, Command::new("sleep").arg("1000")).unwrap_err();
         assert!(error.to_string().contains("was ended"), "{error}");
         let hour = Duration::from_secs(3600);
-        run_within(hour, &mut Command::new("true")).unwrap();
-        run_within(hour, &mut Command::new("false")).unwrap_err();
+        let (status, printed) = run_within(hour, Command::new("echo").arg("yes")).unwrap();
+        assert!(status.success());
+        assert_eq!(printed, "yes\n");
+        let (status, _) = run_within(hour, &mut Command::new("false")).unwrap();
+        assert!(!status.success());
     }
 
     #[test]

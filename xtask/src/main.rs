@@ -11,6 +11,7 @@ mod incidents;
 mod instructions;
 mod links;
 mod msrv;
+mod privileged_tests;
 mod run;
 mod test;
 mod vm;

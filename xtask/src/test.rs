@@ -1,15 +1,12 @@
 //! `cargo xtask test`: everything that must hold before a change lands. This is what CI runs.
 
-use std::{
-    env,
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 use anyhow::Context as _;
 
 use crate::{
     dependencies::{self, Advisories},
-    disk_space, fuzz, glossary, instructions, links, msrv, vm,
+    disk_space, fuzz, glossary, instructions, links, msrv, privileged_tests, vm,
 };
 use xtask::{
     apt, build, command,
@@ -29,10 +26,6 @@ const PACKAGES_OF_USER_SPACE: [&str; 6] = [
     "offwake-unwind",
     "xtask",
 ];
-
-/// How long the privileged tests may take: twice what they do on two cores. A test that hangs then fails
-/// the run with its output shown.
-const PRIVILEGED_TESTS_LIMIT: Duration = Duration::from_secs(45 * 60);
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
@@ -58,7 +51,7 @@ const STEPS: [Step; 21] = [
     ("instructions of the programs", instructions::compare),
     ("what is only built: aarch64", vm::check_aarch64),
     ("other kernels", vm::test_default_releases),
-    ("privileged tests", run_privileged_tests),
+    ("privileged tests", privileged_tests::run),
 ];
 
 /// Runs all steps, up to the first that fails.
@@ -140,8 +133,8 @@ fn build_documentation() -> anyhow::Result<()> {
 
 fn run_unit_tests() -> anyhow::Result<()> {
     python::install_debians()?;
-    let mut test = command::cargo();
-    test.arg("test");
+    // With the flags of the privileged tests, so that their dependencies are compiled once for both.
+    let mut test = workloads::cargo_with_frame_pointers("test");
     for package in PACKAGES_OF_USER_SPACE.iter().chain(&["profiler-ebpf"]) {
         test.args(["--package", package]);
     }
@@ -156,31 +149,6 @@ fn install_packages() -> anyhow::Result<()> {
 fn run_doctor() -> anyhow::Result<()> {
     let root = RootAccess::obtain_for("offwake doctor")?;
     command::run(root.command(workspace::offwake_binary()?).arg("doctor"))
-}
-
-/// Compiled as the user, run as root: cargo itself stays unprivileged.
-fn run_privileged_tests() -> anyhow::Result<()> {
-    let offwake = workspace::offwake_binary()?;
-    workloads::build_tokio_program()?;
-    let mut cargo = workloads::cargo_for_tests("test");
-    // One failure must not hide others: a run takes long.
-    cargo.arg("--no-fail-fast");
-    let python = python::interpreter();
-    cargo.env("OFFWAKE_BIN", &offwake).env("OFFWAKE_PYTHON", &python);
-    if RootAccess::obtain_for("the privileged tests")? == RootAccess::Sudo {
-        // Sudo drops the environment; what the tests read is handed on by name.
-        let mut runner = vec!["sudo".to_owned(), "env".to_owned()];
-        runner.push(format!("OFFWAKE_BIN={}", offwake.display()));
-        runner.push(format!("OFFWAKE_PYTHON={}", python.display()));
-        for name in ["CARGO_TARGET_DIR", "RUST_BACKTRACE"] {
-            if let Some(value) = env::var_os(name) {
-                runner.push(format!("{name}={}", value.to_string_lossy()));
-            }
-        }
-        // Debug strings of Rust are strings of TOML for any path that people use.
-        cargo.arg("--config").arg(format!("target.'cfg(all())'.runner={runner:?}"));
-    }
-    command::run_within(PRIVILEGED_TESTS_LIMIT, &mut cargo)
 }
 
 /// Makes sure that a component of the toolchain in use is there: minimal ones lack it.

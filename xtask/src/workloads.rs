@@ -14,11 +14,18 @@ use crate::{command, workspace};
 
 /// A cargo for the package `offwake-tests`.
 pub fn cargo_for_tests(task: &str) -> Command {
+    let mut cargo = cargo_with_frame_pointers(task);
+    cargo.args(["--package", "offwake-tests"]);
+    cargo
+}
+
+/// A cargo that compiles with frame pointers, into a target directory of its own.
+pub fn cargo_with_frame_pointers(task: &str) -> Command {
     let mut cargo = command::cargo();
     cargo
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTFLAGS", "-Cforce-frame-pointers=yes")
-        .args([task, "--package", "offwake-tests", "--target-dir"])
+        .args([task, "--target-dir"])
         .arg(target_folder());
     cargo
 }
