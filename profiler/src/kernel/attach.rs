@@ -137,7 +137,7 @@ fn load_tracepoints(
     thread::scope(|scope| {
         // A thread that can't be started is no loss: this one loads what is left.
         let helpers: Vec<_> = (1..cpus.min(MOST_LOADED_AT_ONCE))
-            .filter_map(|_| thread::Builder::new().spawn_scoped(scope, &load_some).ok())
+            .filter_map(|_| thread::Builder::new().spawn_scoped(scope, load_some).ok())
             .collect();
         let own = load_some();
         let of_helpers = helpers.into_iter().map(|helper| match helper.join() {
