@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use offwake_analysis::filter::Filter;
+use offwake_analysis::{blame::Reason, filter::Filter};
 use offwake_recording::{
     Recording, Wait,
     units::{Nanos, Tgid, Tid},
@@ -63,10 +63,18 @@ const BROADCAST: Case = Case {
     waits_in: "pthread_cond_wait",
 };
 
-/// The waiter sleeps from tick 2 to 6, 7 to 11 and 12 to 16.
+/// What the waiter does: it sleeps from tick 2 to 6, 7 to 11 and 12 to 16.
+const WHOLE_WAIT: &str = "##....#....#....####";
+/// The same, and later from tick 21 to 25, and from 26 until the recording ends.
+const CUT_OFF: &str = "##....#....#....#####....#....";
+
 fn record(case: Case) -> Recording {
-    let mut r = recording(20);
-    live(&mut r, WAITER, "##....#....#....####", FAST);
+    record_waiter(case, WHOLE_WAIT)
+}
+
+fn record_waiter(case: Case, drawing: &str) -> Recording {
+    let mut r = recording(drawing.len());
+    live(&mut r, WAITER, drawing, FAST);
     let fast = match case.other {
         Other::WaitsToo => "#################.##",
         Other::Stranger | Other::Woken(..) | Other::Wakes => "####################",
@@ -82,20 +90,24 @@ fn record(case: Case) -> Recording {
             wait.tgid = PROCESS;
             wait.kernel_stack = futex;
             wait.syscall = syscall(FUTEX, [CONDITION, WAIT_PRIVATE, 7, 0, 0, 0]);
-            let wake = wait.wake.as_mut().expect("woken");
+            if wait.tid == Tid(WAITER) {
+                wait.user_stack = waits;
+            }
+            let Some(wake) = &mut wait.wake else { continue };
             wake.current.tgid = PROCESS;
             wake.syscall = syscall(FUTEX, [CONDITION, WAKE_PRIVATE, case.woken, 0, 0, 0]);
             if wait.tid == Tid(WAITER) {
-                (wait.user_stack, wake.user_stack) = (waits, ends);
+                wake.user_stack = ends;
             }
         }
         let mut own: Vec<&mut Wait> =
             all.iter_mut().filter(|wait| wait.tid == Tid(WAITER)).collect();
-        for n in 1..own.len() {
-            own[n].off = own[n - 1].on + case.looks_for;
+        for n in [1, 2, 4] {
+            if n < own.len() {
+                own[n].off = own[n - 1].on + case.looks_for;
+            }
         }
-        let last = own.len() - 1;
-        if let Some(wake) = &mut own[last].wake {
+        if let Some(wake) = &mut own[2].wake {
             wake.current.tid = Tid(SLOW);
         }
         if matches!(case.other, Other::Wakes)
@@ -132,12 +144,21 @@ fn sum_blame(recording: &Recording) -> BTreeMap<u32, u64> {
     let report = report(recording, &Filter::default());
     let mut sums: BTreeMap<u32, u64> = BTreeMap::new();
     let waits = report.waits.iter().filter(|wait| wait.tid == Tid(WAITER));
-    for part in waits.flat_map(|wait| &wait.blame) {
+    for part in waits.flat_map(|wait| &wait.blame).filter(|part| part.reason.is_none()) {
         let who = part.tid.expect("somebody worked");
         *sums.entry(who.0).or_default() += part.ns.0;
     }
     sums.values_mut().for_each(|ns| *ns = (*ns + TICK / 2) / TICK);
     sums
+}
+
+/// For how many ticks, rounded, it is not known whom the waiter waits for.
+fn count_still_blocked(recording: &Recording) -> u64 {
+    let report = report(recording, &Filter::default());
+    let waits = report.waits.iter().filter(|wait| wait.tid == Tid(WAITER));
+    let parts = waits.flat_map(|wait| &wait.blame);
+    let open = parts.filter(|part| part.reason == Some(Reason::StillBlocked));
+    (open.map(|part| part.ns.0).sum::<u64>() + TICK / 2) / TICK
 }
 
 fn all_for_slow() -> BTreeMap<u32, u64> {
@@ -157,6 +178,19 @@ fn who_only_looks_after_a_broadcast_waits_for_whoever_ends_the_last_piece() {
     assert_eq!(blamed(python), all_for_slow());
     // Whoever waits for the condition's lock gets it from the one that has looked.
     assert_eq!(blamed(Case { other: Other::Woken(LOCK, LOCKED), ..BROADCAST }), all_for_slow());
+}
+
+#[test]
+fn who_sleeps_again_as_the_recording_ends_waits_for_nobody_that_is_known() {
+    let r = record_waiter(BROADCAST, CUT_OFF);
+    // The four ticks that a broadcast ended, and the five that follow.
+    assert_eq!(sum_blame(&r), all_for_slow());
+    assert_eq!(count_still_blocked(&r), 9);
+    // Who has never got what it waits for may only ever look.
+    let mut never = record_waiter(BROADCAST, CUT_OFF);
+    edit(&mut never, |waits| waits.retain(|wait| wait.tid != Tid(WAITER) || wait.off > at(20)));
+    assert_eq!(sum_blame(&never), [(FAST, 4)].into());
+    assert_eq!(count_still_blocked(&never), 5);
 }
 
 #[test]

@@ -14,6 +14,8 @@
 //! waits for the same condition itself: at a barrier, whoever comes last wakes all others, and has kept
 //! them waiting, even if there is next to nothing to do until the next time.
 //!
+//! Where the last piece has not ended, it is not known who will end it.
+//!
 //! What shows a broadcast: a call that may wake many threads (glibc, musl, Rust); Python's
 //! `notify_all`, which wakes one after the other; and of the JVM's monitors that one waiter wakes the
 //! next as it leaves the monitor
@@ -22,7 +24,7 @@
 use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
-    Call, Recording, StackRef, StackTable, Waiter,
+    Call, End, Recording, StackRef, StackTable, Waiter,
     units::{Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use rayon::prelude::*;
@@ -59,7 +61,8 @@ const MAX_PASSED_ON: usize = 64;
 /// Waits that broadcasts ended.
 #[derive(Debug, Default)]
 pub(super) struct Broadcasts {
-    /// The last piece of each wait that a broadcast ended for nothing, and that was begun anew.
+    /// The last piece of each wait that a broadcast ended for nothing, and that was begun anew. It may not
+    /// have ended.
     last_pieces: HashMap<WaitIndex, WaitIndex>,
     /// Of each wait that another waiter of the same monitor ended as it left that, the wait of this one.
     passed_on_from: HashMap<WaitIndex, WaitIndex>,
@@ -213,7 +216,7 @@ impl FunctionReader {
 struct NextPiece {
     wait: WaitIndex,
     from: Timestamp,
-    /// The last piece, if the thread did something after it.
+    /// The last piece, if the thread did something after it or is in it as the recording ends.
     last: Option<WaitIndex>,
 }
 
@@ -244,7 +247,28 @@ impl Search<'_> {
         wake.copied().unwrap_or(ConditionWake::Other)
     }
 
+    fn has_not_ended(&self, wait: WaitIndex) -> bool {
+        let row = self.recording.waits.rows().get(wait.0 as usize);
+        row.is_some_and(|row| row.end() == End::StillOff)
+    }
+
+    /// Finds the last pieces of a thread's waits. That a wait goes on as the recording ends is believed of
+    /// a thread that has waited for the same before, and has done more than look in the end.
     fn find_last_pieces(&self, thread: &Thread) -> HashMap<WaitIndex, WaitIndex> {
+        let mut last_pieces = self.find_all_last_pieces(thread);
+        let open = last_pieces.values().copied().find(|&last| self.has_not_ended(last));
+        if let Some(open) = open {
+            let has_got_it = |(&wait, &last): (&WaitIndex, &WaitIndex)| {
+                last != open && is_same_wait(self.recording, wait, open)
+            };
+            if !last_pieces.iter().any(has_got_it) {
+                last_pieces.retain(|_, last| *last != open);
+            }
+        }
+        last_pieces
+    }
+
+    fn find_all_last_pieces(&self, thread: &Thread) -> HashMap<WaitIndex, WaitIndex> {
         let mut last_pieces = HashMap::new();
         let mut next: Option<NextPiece> = None;
         let mut cpu_time = Nanos(0);
@@ -266,7 +290,9 @@ impl Search<'_> {
                     let last = match next {
                         Some(next) if has_only_looked => next.last,
                         Some(_) => Some(wait),
-                        None => (cpu_time > MAX_CPU_TIME).then_some(wait),
+                        None => {
+                            (cpu_time > MAX_CPU_TIME || self.has_not_ended(wait)).then_some(wait)
+                        }
                     };
                     if let Some(last) = last.filter(|&last| last != wait) {
                         last_pieces.insert(wait, last);

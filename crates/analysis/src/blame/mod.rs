@@ -78,6 +78,15 @@ use shared_locks::SharedLocks;
 use timed_retries::TimedRetries;
 use wake_source::PatternWakeSource;
 
+/// How the last piece of a wait in several pieces ended.
+#[derive(Clone, Copy, Debug)]
+enum EndOfLastPiece {
+    /// By whoever ended this wait, which is the last piece.
+    Woken(WaitIndex, IdleHint),
+    /// Not before the recording did.
+    StillBlocked,
+}
+
 /// Everything that is needed to find what a wait's time was spent on, gathered once.
 pub struct Blame<'a> {
     recording: &'a Recording,
@@ -379,14 +388,18 @@ impl<'a> Blame<'a> {
         Some((row, self.patterns.get(row.pattern.index())?))
     }
 
-    /// Returns the wait whose waker ended another one, if a thread did: the last piece of one that a timer
-    /// or a broadcast ended and that was begun anew, or that of a waiter that was notified before.
-    fn woken_last_piece(&self, wait: WaitIndex) -> Option<(WaitIndex, IdleHint)> {
-        let pieces = self.timed_retries.last_piece(wait);
-        let last = pieces.or_else(|| self.broadcasts.last_piece(wait)).unwrap_or(wait);
+    /// Returns what is known of the end of a wait that a timer or a broadcast ended and that was begun
+    /// anew, or of one that was ended by a waiter that was notified before.
+    fn end_of_last_piece(&self, wait: WaitIndex) -> Option<EndOfLastPiece> {
+        let retried = self.timed_retries.last_piece(wait);
+        let broadcast = self.broadcasts.last_piece(wait);
+        let last = retried.or(broadcast).unwrap_or(wait);
         let last = Some(self.broadcasts.first_notified(last)).filter(|&last| last != wait)?;
         match self.wake_source(last) {
-            WakeSource::Task(_) => Some((last, self.idle_hint(last))),
+            WakeSource::Task(_) => Some(EndOfLastPiece::Woken(last, self.idle_hint(last))),
+            WakeSource::Unknown(Reason::StillBlocked) if retried.is_none() => {
+                Some(EndOfLastPiece::StillBlocked)
+            }
             WakeSource::External(_) | WakeSource::Interrupt(_) | WakeSource::Unknown(_) => None,
         }
     }

@@ -10,8 +10,8 @@ use offwake_recording::{
 };
 
 use super::{
-    Blame, BlameKind, BlamePart, ChainId, Chains, External, Hop, IdleHint, IdleState, Reason,
-    SleepId, StackPairId, Stop, WakeSource, cpus, parts::BlameParts,
+    Blame, BlameKind, BlamePart, ChainId, Chains, EndOfLastPiece, External, Hop, IdleHint,
+    IdleState, Reason, SleepId, StackPairId, Stop, WakeSource, cpus, parts::BlameParts,
     pattern_analysis::PatternAnalysis, work_waits::Expects,
 };
 use work::WorkStep;
@@ -205,13 +205,19 @@ impl<'b> Walker<'b> {
     fn walk_blocked(&mut self, wait: WaitIndex, stretch: TimeRange, at: ChainPosition) {
         let Some((_, pattern)) = self.blame.pattern(wait) else { return };
         // Who ended the last piece of a wait that was begun anew was waited for all along.
-        let last = self.blame.woken_last_piece(wait);
-        let at =
-            self.position_inside(pattern, last.map_or(pattern.idle_hint, |(_, hint)| hint), at);
-        if let Some((last, _)) = last {
-            let rest = self.walk_earlier_holders(last, stretch, at);
-            return self.walk_lock_holder(last, rest, rest.to, at);
+        match self.blame.end_of_last_piece(wait) {
+            Some(EndOfLastPiece::Woken(last, hint)) => {
+                let at = self.position_inside(pattern, hint, at);
+                let rest = self.walk_earlier_holders(last, stretch, at);
+                return self.walk_lock_holder(last, rest, rest.to, at);
+            }
+            Some(EndOfLastPiece::StillBlocked) => {
+                let at = self.position_inside(pattern, pattern.idle_hint, at);
+                return self.push_unattributed(Reason::StillBlocked, stretch.length(), at);
+            }
+            None => {}
         }
+        let at = self.position_inside(pattern, pattern.idle_hint, at);
         if let Some(thread) = self.blame.interpreter_lock_holder(wait) {
             let rest = self.walk_earlier_holders(wait, stretch, at);
             let (stack, expects) = (StackPairId::NONE, Expects::Progress);
