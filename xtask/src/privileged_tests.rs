@@ -29,8 +29,11 @@ pub fn run() -> anyhow::Result<()> {
         return Ok(());
     }
     let failed = first.failed;
-    // Without a name, something else went wrong: a program of the tests did not compile, or died.
-    ensure!(!failed.is_empty(), "the privileged tests failed ({})", first.status);
+    // A program of the tests that dies, or does not compile, names no test that could be run again.
+    if failed.is_empty() || first.unfinished > 0 {
+        let (status, unfinished) = (first.status, first.unfinished);
+        bail!("the privileged tests failed ({status}; {unfinished} of their programs died)");
+    }
     if failed.len() > MOST_RUN_AGAIN {
         bail!("{} privileged tests failed: {}", failed.len(), failed.join(", "));
     }
@@ -46,6 +49,18 @@ struct Ended {
     status: ExitStatus,
     /// The names of the tests that failed.
     failed: Vec<String>,
+    /// The programs that began and gave no result.
+    unfinished: usize,
+}
+
+impl Ended {
+    fn from_output(status: ExitStatus, output: &str) -> Self {
+        let failed = output.lines().filter_map(parse_failed).map(str::to_owned).collect();
+        let count = |is_it: fn(&str) -> bool| output.lines().filter(|line| is_it(line)).count();
+        let begun = count(|line| line.starts_with("running ") && line.contains(" test"));
+        let ended = count(|line| line.starts_with("test result: "));
+        Self { status, failed, unfinished: begun.saturating_sub(ended) }
+    }
 }
 
 /// Runs the tests of these names, or all. Compiled as the user, run as root: cargo itself stays
@@ -74,10 +89,7 @@ fn run_named(names: &[String]) -> anyhow::Result<Ended> {
         cargo.args(["--", "--exact"]).args(names);
     }
     let (status, output) = command::run_within(LIMIT, &mut cargo)?;
-    Ok(Ended {
-        status,
-        failed: output.lines().filter_map(parse_failed).map(str::to_owned).collect(),
-    })
+    Ok(Ended::from_output(status, &output))
 }
 
 /// The name of the test that a line of its program's output says has failed.
@@ -87,7 +99,17 @@ fn parse_failed(line: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
+
+    #[test]
+    fn a_program_that_dies_is_not_forgotten_for_a_test_that_failed() {
+        let output = "running 2 tests\ntest a ... FAILED\ntest b ... ok\n\
+            test result: FAILED. 1 passed; 1 failed\nrunning 1 test\n";
+        let ended = Ended::from_output(ExitStatus::from_raw(256), output);
+        assert_eq!((ended.failed, ended.unfinished), (vec!["a".to_owned()], 1));
+    }
 
     #[test]
     fn a_line_names_the_test_that_failed() {
