@@ -1,18 +1,17 @@
 //! Attaching the programs: which must be there, which are attached where the kernel has the
 //! tracepoint, and in which order.
 
-use std::{
-    num::NonZero,
-    sync::{Mutex, PoisonError},
-    thread,
-};
-
 use aya::{
     Btf,
     programs::{BtfTracePoint, FEntry, ProgramError},
 };
 
-use super::{Kernel, KernelError, KernelTypes, sampling_clock::SamplingClock, survey};
+use super::{
+    Kernel, KernelError, KernelTypes,
+    load_programs::load_programs,
+    sampling_clock::{self, SamplingClock},
+    survey,
+};
 
 /// Interrupts come first: a wake must find its CPU's context known. Of each the end comes before
 /// the beginning: a CPU whose interrupt was seen to begin, and not to end, would seem to be in it
@@ -57,9 +56,6 @@ const OPTIONAL: &[&str] = &[
 /// one by one, and what is known of that is read as they are switched.
 const QUOTA_FUNCTIONS: &[&str] = &["tg_unthrottle_up", "tg_throttle_down"];
 
-/// Programs that are verified at a time. Three take long, and all others together as long as one of them.
-const MOST_LOADED_AT_ONCE: usize = 4;
-
 /// Whether a program does no more than record which interrupt a CPU is in.
 pub(super) fn is_interrupt_program(program: &str) -> bool {
     (program.ends_with("_entry") || program.ends_with("_exit")) && !program.starts_with("sched_")
@@ -93,59 +89,17 @@ pub(super) fn attach(
         .filter(|name| types.has_tracepoint(name))
         .chain(REQUIRED.iter().copied())
         .collect();
-    load_tracepoints(kernel, &btf, &names)?;
+    // Those that are attached last are the largest, and are begun first.
+    let clock = (sample_hz > 0).then_some(sampling_clock::PROGRAM);
+    let largest_first = names.iter().rev().copied().chain([survey::PROGRAM]).chain(clock);
+    load_programs(&mut kernel.ebpf, &btf, &largest_first.collect::<Vec<_>>())?;
     for name in &names {
         attach_tracepoint(kernel, name)?;
     }
-    survey::load(kernel, &btf)?;
     if sample_hz > 0 {
         kernel.clock = Some(SamplingClock::start(&mut kernel.ebpf, sample_hz)?);
     }
     Ok(())
-}
-
-/// Loads programs, several at a time: the verifier takes a third of a second for some. It verifies programs
-/// of privileged processes side by side
-/// (<https://elixir.bootlin.com/linux/v6.12/source/kernel/bpf/verifier.c>, `bpf_check`).
-fn load_tracepoints(
-    kernel: &mut Kernel,
-    btf: &Btf,
-    names: &[&'static str],
-) -> Result<(), KernelError> {
-    let mut programs: Vec<(&'static str, &mut BtfTracePoint)> = Vec::with_capacity(names.len());
-    for (name, program) in kernel.ebpf.programs_mut() {
-        if let Some(name) = names.iter().find(|wanted| **wanted == name) {
-            let failed = |source| KernelError::Program { action: "use", program: name, source };
-            programs.push((name, program.try_into().map_err(failed)?));
-        }
-    }
-    if let Some(missing) = names.iter().find(|name| programs.iter().all(|(had, _)| had != *name)) {
-        return Err(KernelError::Missing(missing));
-    }
-    // Those that are attached last are the largest, and are begun first.
-    programs.sort_by_key(|(had, _)| names.iter().rev().position(|name| name == had));
-    let remaining = Mutex::new(programs.into_iter());
-    let load_some = || -> Result<(), KernelError> {
-        loop {
-            let next = remaining.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((name, program)) = next else { return Ok(()) };
-            let failed = |source| KernelError::Program { action: "load", program: name, source };
-            program.load(name, btf).map_err(failed)?;
-        }
-    };
-    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    thread::scope(|scope| {
-        // A thread that can't be started is no loss: this one loads what is left.
-        let helpers: Vec<_> = (1..cpus.min(MOST_LOADED_AT_ONCE))
-            .filter_map(|_| thread::Builder::new().spawn_scoped(scope, load_some).ok())
-            .collect();
-        let own = load_some();
-        let of_helpers = helpers.into_iter().map(|helper| match helper.join() {
-            Ok(loaded) => loaded,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        std::iter::once(own).chain(of_helpers).collect()
-    })
 }
 
 fn attach_tracepoint(kernel: &mut Kernel, name: &'static str) -> Result<(), KernelError> {

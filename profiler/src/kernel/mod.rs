@@ -9,6 +9,7 @@ mod btf;
 mod error;
 mod features;
 mod load;
+mod load_programs;
 mod loss;
 mod maps;
 mod object;

@@ -17,7 +17,8 @@ use aya::{
 
 use super::{Kernel, KernelError};
 
-const PROGRAM: &str = "clock";
+/// What runs when the clock ticks.
+pub(super) const PROGRAM: &str = "clock";
 const CLOCK_TICKS: &str = "CLOCK_TICKS";
 
 /// The clocks of all CPUs.
@@ -35,12 +36,11 @@ struct CpuClock {
 }
 
 impl SamplingClock {
-    /// Starts the clock on every CPU that is online.
+    /// Starts the clock on every CPU that is online. Its program is loaded.
     pub(super) fn start(ebpf: &mut Ebpf, hz: u32) -> Result<Self, KernelError> {
         let map = ebpf.take_map(CLOCK_TICKS).ok_or(KernelError::Missing(CLOCK_TICKS))?;
         let ticks = PerCpuArray::try_from(map).map_err(map_error)?;
         let program = program(ebpf)?;
-        program.load().map_err(failed("load"))?;
         let mut events = BTreeMap::new();
         for cpu in online_cpu_list()? {
             let link = attach(program, cpu, hz).map_err(failed("attach"))?;

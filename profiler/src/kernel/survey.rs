@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use aya::{Btf, maps::Array, programs::Iter};
+use aya::{maps::Array, programs::Iter};
 use profiler_ebpf::record::survey;
 
 use super::{Kernel, KernelError};
@@ -21,17 +21,12 @@ pub enum Survey {
     Children,
 }
 
-const NAME: &str = "survey";
-
-/// Loads the iterator.
-pub(super) fn load(kernel: &mut Kernel, btf: &Btf) -> Result<(), KernelError> {
-    let failed = |source| KernelError::Program { action: "load", program: NAME, source };
-    program(kernel)?.load("task", btf).map_err(failed)
-}
+/// The iterator.
+pub(super) const PROGRAM: &str = "survey";
 
 fn program(kernel: &mut Kernel) -> Result<&mut Iter, KernelError> {
-    let failed = |source| KernelError::Program { action: "use", program: NAME, source };
-    let program = kernel.ebpf.program_mut(NAME).ok_or(KernelError::Missing(NAME))?;
+    let failed = |source| KernelError::Program { action: "use", program: PROGRAM, source };
+    let program = kernel.ebpf.program_mut(PROGRAM).ok_or(KernelError::Missing(PROGRAM))?;
     program.try_into().map_err(failed)
 }
 
@@ -53,7 +48,8 @@ impl Kernel {
         let mut map: Array<_, u32> = Array::try_from(self.map_mut("SURVEY")?).map_err(failed)?;
         map.set(0, which, 0).map_err(failed)?;
 
-        let failed = |action| move |source| KernelError::Program { action, program: NAME, source };
+        let failed =
+            |action| move |source| KernelError::Program { action, program: PROGRAM, source };
         let program = program(self)?;
         let link = program.attach().map_err(failed("attach"))?;
         let link = program.take_link(link).map_err(failed("attach"))?;

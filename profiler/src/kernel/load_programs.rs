@@ -1,0 +1,74 @@
+//! Loading several programs at a time. The verifier takes half a second for the largest, and verifies
+//! programs of privileged processes side by side
+//! (<https://elixir.bootlin.com/linux/v6.12/source/kernel/bpf/verifier.c>, `bpf_check`).
+
+use std::{
+    num::NonZero,
+    panic,
+    sync::{Mutex, PoisonError},
+    thread,
+};
+
+use aya::{
+    Btf, Ebpf,
+    programs::{Program, ProgramError},
+};
+
+use super::KernelError;
+
+/// Three programs take long, and all others together as long as one of them.
+const MOST_AT_ONCE: usize = 4;
+
+/// Loads the programs of these names, and begins with the first.
+pub(super) fn load_programs(
+    ebpf: &mut Ebpf,
+    btf: &Btf,
+    names: &[&'static str],
+) -> Result<(), KernelError> {
+    let position = |name: &str| names.iter().position(|wanted| *wanted == name);
+    let mut programs: Vec<(usize, &mut Program)> = ebpf
+        .programs_mut()
+        .filter_map(|(name, program)| Some((position(name)?, program)))
+        .collect();
+    programs.sort_by_key(|(position, _)| *position);
+    let is_there = |position: usize| programs.binary_search_by_key(&position, |had| had.0).is_ok();
+    if let Some(missing) = (0..names.len()).find(|position| !is_there(*position)) {
+        return Err(KernelError::Missing(names[missing]));
+    }
+    let remaining = Mutex::new(programs.into_iter());
+    let load_some = || -> Result<(), KernelError> {
+        loop {
+            let next = remaining.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((position, program)) = next else { return Ok(()) };
+            let program_name = names[position];
+            load(program, program_name, btf).map_err(|source| KernelError::Program {
+                action: "load",
+                program: program_name,
+                source,
+            })?;
+        }
+    };
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| {
+        // A thread that can't be started is no loss: this one loads what is left.
+        let helpers: Vec<_> = (1..cpus.min(MOST_AT_ONCE))
+            .filter_map(|_| thread::Builder::new().spawn_scoped(scope, load_some).ok())
+            .collect();
+        let own = load_some();
+        let of_helpers = helpers.into_iter().map(|helper| match helper.join() {
+            Ok(loaded) => loaded,
+            Err(payload) => panic::resume_unwind(payload),
+        });
+        std::iter::once(own).chain(of_helpers).collect()
+    })
+}
+
+/// Loads a program; one at a tracepoint has its name.
+fn load(program: &mut Program, name: &str, btf: &Btf) -> Result<(), ProgramError> {
+    match program {
+        Program::BtfTracePoint(program) => program.load(name, btf),
+        Program::Iter(program) => program.load("task", btf),
+        Program::PerfEvent(program) => program.load(),
+        _ => Err(ProgramError::UnexpectedProgramType),
+    }
+}
