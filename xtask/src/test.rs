@@ -64,8 +64,9 @@ pub fn test() -> anyhow::Result<()> {
     let start = Instant::now();
     let mut seconds = Vec::with_capacity(STEPS.len());
     for (number, (name, step)) in STEPS.iter().enumerate() {
-        eprintln!("xtask: step {} of {}: {name}", number + 1, STEPS.len());
         let start_of_step = Instant::now();
+        let after = start_of_step.duration_since(start).as_secs();
+        eprintln!("xtask: step {} of {}, after {after} s: {name}", number + 1, STEPS.len());
         step().with_context(|| format!("step failed: {name}"))?;
         seconds.push((name, start_of_step.elapsed().as_secs()));
     }
