@@ -16,9 +16,9 @@ use offwake_tests::{
 /// down to 76 % were right then. Without the rule it was 19 % for a client of nginx.
 const RIGHT: f64 = 0.6;
 
-/// A lock of the kernel, or of a channel of Rust's library, may be in another one's hands for a moment: the
-/// part of the time that may be waited for that (0.01 to 0.03 % were).
-const FOR_LOCKS: f64 = 0.002;
+/// A channel of Rust's library has a mutex that another client may hold for a moment: the part of the
+/// time that may be waited for that (0.01 to 0.03 % were).
+const FOR_MUTEX: f64 = 0.002;
 
 /// The part of the time that must be the sleep of the server that is waited for: 15 of 18 ms, and less where
 /// it waits for a CPU for long (41 % were, beside a compiler on each).
@@ -37,7 +37,8 @@ fn check_waits_on(
 ) -> Result<()> {
     let mut accuracy = BlameAccuracy::for_role(case, role, cause, is_right);
     println!("| {:<30} | {accuracy}", format!("{name}, {role}"));
-    if accuracy.wrong_ns as f64 <= FOR_LOCKS * accuracy.blocked_ns as f64 {
+    let for_mutex = FOR_MUTEX * accuracy.blocked_ns as f64;
+    if name.starts_with("mailbox-channel") && accuracy.wrong_ns as f64 <= for_mutex {
         accuracy.wrong_ns = 0;
     }
     accuracy.check_share(RIGHT, case, role).with_context(|| name.to_owned())
@@ -73,16 +74,16 @@ fn a_client_waits_for_the_server_that_the_loop_asks() -> Result<()> {
     Ok(())
 }
 
-/// One thread of the loop's process asks the server, another one may get its answer.
+/// One thread of the loop's process asks the server, another one may get its answer, and wait for a lock
+/// that a third one has.
 #[test]
 fn a_client_waits_for_the_server_that_any_thread_of_a_pool_asks() -> Result<()> {
     let name = "shared-loop-workers";
     let case = Case::profile(name)?;
     let (in_loop, server) = (case.pid("loop"), case.tid("server"));
     check(&case, name, "a", |blame| {
-        let mut hops = blame.chain.iter();
-        let is_of_loop = hops.next().is_some_and(|hop| hop.tgid == in_loop);
-        is_of_loop && hops.all(|hop| hop.tid == server)
+        blame.chain.first().is_some_and(|hop| hop.tgid == in_loop)
+            && blame.chain.iter().all(|hop| hop.tgid == in_loop || hop.tid == server)
     })?;
     let waited = blamed_ns(&case, |_| true);
     let slept = blamed_ns(&case, |part| part.blamed_tid().is_none() && part.kind == "timer");
