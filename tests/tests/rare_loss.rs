@@ -29,7 +29,7 @@ use offwake_tests::{
     process::{Process, wait_for_state},
     report::{Report, Waits},
     task_locals::{TaskLocal, TaskLocals},
-    wait_until::wait_until,
+    wait_until::{deadline, wait_at_most, wait_until},
     workload::Workload,
     workloads::stage::{allowed_cpus, bind},
 };
@@ -433,14 +433,16 @@ fn skipped(pid: u32) -> Result<u64> {
 fn a_program_that_an_interrupt_asks_for_while_it_runs_is_skipped_and_counted() -> Result<()> {
     let _machine_lock = MachineLock::acquire()?;
     let recorder = recorder(&["-p", &std::process::id().to_string()])?;
-    let sends = PacedSends::start()?;
     // One may be skipped before the window opens, and is not counted.
     let before = skipped(recorder.pid())?;
-    let was_skipped = wait_until("a program that is skipped", || {
-        Ok((skipped(recorder.pid())? > before).then_some(()))
-    });
-    sends.stop()?;
-    was_skipped?;
+    let is_skipped = || Ok((skipped(recorder.pid())? > before).then_some(()));
+    // It comes soon after the sends begin, or takes minutes.
+    wait_at_most(4 * deadline(), "a program that is skipped", || {
+        let sends = PacedSends::start()?;
+        let _may_be_in_vain = wait_at_most(Duration::from_secs(2), "one", is_skipped);
+        sends.stop()?;
+        is_skipped()
+    })?;
     let (_, report) = recorder.interrupt()?.report_on(RECORDING)?;
     ensure!(report.loss_count("program_skipped") > 0, "{:?}", report.loss);
     Ok(())
