@@ -62,19 +62,13 @@ const STEPS: [Step; 21] = [
 pub fn test() -> anyhow::Result<()> {
     RootAccess::obtain_for("the privileged tests")?;
     let start = Instant::now();
-    let mut seconds = Vec::with_capacity(STEPS.len());
     for (number, (name, step)) in STEPS.iter().enumerate() {
-        let start_of_step = Instant::now();
-        let after = start_of_step.duration_since(start).as_secs();
+        let after = start.elapsed().as_secs();
         eprintln!("xtask: step {} of {}, after {after} s: {name}", number + 1, STEPS.len());
         step().with_context(|| format!("step failed: {name}"))?;
-        seconds.push((name, start_of_step.elapsed().as_secs()));
     }
     // They change while the source does not, so that whatever else is wrong is said before.
     let advisories = dependencies::advisories().context("advisories about the dependencies")?;
-    for (name, seconds) in seconds {
-        eprintln!("xtask: {seconds:>5} s: {name}");
-    }
     eprintln!("xtask: all {} steps passed in {} s", STEPS.len(), start.elapsed().as_secs());
     if let Advisories::OutOfReach(reason) = advisories {
         eprintln!("xtask: NOT CHECKED: advisories about the dependencies ({reason})");

@@ -3,6 +3,7 @@
 //! (<https://elixir.bootlin.com/linux/v6.12/source/kernel/bpf/verifier.c>, `bpf_check`).
 
 use std::{
+    collections::HashMap,
     num::NonZero,
     panic,
     sync::{Mutex, PoisonError},
@@ -25,27 +26,17 @@ pub(super) fn load_programs(
     btf: &Btf,
     names: &[&'static str],
 ) -> Result<(), KernelError> {
-    let position = |name: &str| names.iter().position(|wanted| *wanted == name);
-    let mut programs: Vec<(usize, &mut Program)> = ebpf
-        .programs_mut()
-        .filter_map(|(name, program)| Some((position(name)?, program)))
-        .collect();
-    programs.sort_by_key(|(position, _)| *position);
-    let is_there = |position: usize| programs.binary_search_by_key(&position, |had| had.0).is_ok();
-    if let Some(missing) = (0..names.len()).find(|position| !is_there(*position)) {
-        return Err(KernelError::Missing(names[missing]));
-    }
+    let mut all: HashMap<&str, &mut Program> = ebpf.programs_mut().collect();
+    let programs = (names.iter())
+        .map(|&name| Ok((name, all.remove(name).ok_or(KernelError::Missing(name))?)))
+        .collect::<Result<Vec<_>, KernelError>>()?;
     let remaining = Mutex::new(programs.into_iter());
     let load_some = || -> Result<(), KernelError> {
         loop {
             let next = remaining.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((position, program)) = next else { return Ok(()) };
-            let program_name = names[position];
-            load(program, program_name, btf).map_err(|source| KernelError::Program {
-                action: "load",
-                program: program_name,
-                source,
-            })?;
+            let Some((name, program)) = next else { return Ok(()) };
+            let failed = |source| KernelError::Program { action: "load", program: name, source };
+            load(program, name, btf).map_err(failed)?;
         }
     };
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);

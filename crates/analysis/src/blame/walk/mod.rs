@@ -205,19 +205,22 @@ impl<'b> Walker<'b> {
     fn walk_blocked(&mut self, wait: WaitIndex, stretch: TimeRange, at: ChainPosition) {
         let Some((_, pattern)) = self.blame.pattern(wait) else { return };
         // Who ended the last piece of a wait that was begun anew was waited for all along.
-        match self.blame.end_of_last_piece(wait) {
-            Some(EndOfLastPiece::Woken(last, hint)) => {
-                let at = self.position_inside(pattern, hint, at);
+        let end = self.blame.end_of_last_piece(wait);
+        let hint = match end {
+            Some(EndOfLastPiece::Woken(_, hint)) => hint,
+            Some(EndOfLastPiece::StillBlocked) | None => pattern.idle_hint,
+        };
+        let at = self.position_inside(pattern, hint, at);
+        match end {
+            Some(EndOfLastPiece::Woken(last, _)) => {
                 let rest = self.walk_earlier_holders(last, stretch, at);
                 return self.walk_lock_holder(last, rest, rest.to, at);
             }
             Some(EndOfLastPiece::StillBlocked) => {
-                let at = self.position_inside(pattern, pattern.idle_hint, at);
                 return self.push_unattributed(Reason::StillBlocked, stretch.length(), at);
             }
             None => {}
         }
-        let at = self.position_inside(pattern, pattern.idle_hint, at);
         if let Some(thread) = self.blame.interpreter_lock_holder(wait) {
             let rest = self.walk_earlier_holders(wait, stretch, at);
             let (stack, expects) = (StackPairId::NONE, Expects::Progress);
