@@ -11,7 +11,7 @@ use offwake_recording::{FileKind, WakeContext, units::Tid};
 use crate::{
     draw::edit,
     event_loops::{A, B, LOOP, Scene, TIMER, U, V, ticks},
-    fixtures::{EPOLL_WAIT, FUTEX, READ, file, syscall},
+    fixtures::{EPOLL_WAIT, FUTEX, READ, file, syscall, user},
 };
 
 const WRITE: u32 = 1;
@@ -122,6 +122,22 @@ fn messages_that_nobody_is_woken_for_are_not_waited_for() {
         let scene = behind_server("########################", &[A, B, B, U]);
         assert_eq!(mailboxes.blame(scene), expected, "{mailboxes:?}");
     }
+}
+
+/// Go's threads that are locked to a goroutine each: whichever thread of the runtime finds out that 20's
+/// may go on wakes it, and has nothing to do with what it waited for. Here those are A, B and U.
+#[test]
+fn a_thread_that_its_runtime_lets_go_on_has_no_mailbox() {
+    let mut scene = behind_server(LIFE_OF_B, &[A, B, B, U]);
+    let frames = ["app runtime.futex", "app runtime.mPark", "app runtime.stoplockedm"];
+    let parked = user(&mut scene.recording, LOOP, &frames);
+    edit(&mut scene.recording, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(LOOP)) {
+            wait.user_stack = parked;
+        }
+    });
+    let expected = ticks(&[("timer", 3), ("work 20", 6), ("work 30", 1), ("work 40", 8)]);
+    assert_eq!(Mailboxes::Conditions.blame(scene), expected);
 }
 
 /// U's answer comes while the loop is awake for B.

@@ -48,6 +48,7 @@ mod open_waits;
 mod outputs;
 #[cfg(target_arch = "x86_64")]
 mod overviews;
+mod own_coroutines;
 #[cfg(target_arch = "x86_64")]
 mod perfetto;
 mod properties;

@@ -62,7 +62,8 @@ pub(super) fn idle_hint(
         | FrameEvidence::Sleep
         | FrameEvidence::Request
         | FrameEvidence::NameLookup
-        | FrameEvidence::Safepoint => return IdleHint::Busy,
+        | FrameEvidence::Safepoint
+        | FrameEvidence::OwnCoroutine => return IdleHint::Busy,
         FrameEvidence::WorkerLoop | FrameEvidence::None => {}
     }
     let is_idle = wait.state.letter() == 'I'

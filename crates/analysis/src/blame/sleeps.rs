@@ -10,7 +10,7 @@
 //! ```
 
 use indexmap::IndexSet;
-use offwake_recording::{Recording, SocketRole, Wait};
+use offwake_recording::{Recording, SocketRole, Wait, units::Tid};
 
 use super::{StackPairId, cause::Cause, frame_evidence::FrameEvidence, stops::Stop};
 
@@ -45,6 +45,8 @@ pub struct Sleep {
     /// The filesystem of the file that it was on, by its device, if the thread waited for a disk and
     /// that is known.
     pub filesystem: Option<u32>,
+    /// The thread, if it is one coroutine's own: its stacks do not tell what that waited for.
+    pub own_coroutine: Option<Tid>,
 }
 
 /// The distinct ways in which a recording's threads slept.
@@ -61,6 +63,7 @@ impl Default for Sleeps {
             evidence: FrameEvidence::None,
             stop: None,
             filesystem: None,
+            own_coroutine: None,
         };
         Self(IndexSet::from_iter([none]))
     }
@@ -81,8 +84,9 @@ impl Sleeps {
             .and_then(|file| Some(recording.filesystem(file)?.device));
         let stop =
             Stop::from_wait(cause, wait.state.letter(), &recording.stacks, wait.kernel_stack);
-        let (index, _) =
-            self.0.insert_full(Sleep { cause, stack, role, evidence, stop, filesystem });
+        let own_coroutine = (evidence == FrameEvidence::OwnCoroutine).then_some(wait.tid);
+        let sleep = Sleep { cause, stack, role, evidence, stop, filesystem, own_coroutine };
+        let (index, _) = self.0.insert_full(sleep);
         SleepId(u32::try_from(index).unwrap_or(0))
     }
 

@@ -47,7 +47,7 @@ impl TimedRetries {
                 FrameEvidence::Lock(_) | FrameEvidence::Request | FrameEvidence::NameLookup => true,
                 // An event loop, or the reader of a queue, waits for everybody: who comes after a
                 // timer was not waited for.
-                FrameEvidence::None => {
+                FrameEvidence::None | FrameEvidence::OwnCoroutine => {
                     !matches!(pattern.cause, Cause::Poll | Cause::IoUring | Cause::Mqueue)
                 }
                 FrameEvidence::Sleep | FrameEvidence::WorkerLoop | FrameEvidence::Safepoint => {

@@ -210,16 +210,7 @@ impl ChainTeller<'_> {
         writer: &mut FindingWriter<'_>,
     ) -> Option<SharedMeaning> {
         let wait = self.graph.open_wait(thread)?;
-        let cause = self.blame.cause(wait);
-        let (stack, _) = self.blame.wait_and_waker_stacks(wait);
-        let role = None;
-        let label = writer.meanings.sleep_label(cause, stack);
-        let kernel = writer.meanings.kernel_wait(stack);
-        let evidence = self.blame.frame_evidence(wait);
-        let stop = self.blame.stop_of_wait(wait);
-        let filesystem = self.blame.filesystem_of_wait(wait);
-        let meaning = SleepMeaning { cause, label, role, kernel, evidence, stop, filesystem };
-        Some(writer.meanings.share(meaning))
+        Some(writer.meanings.wait(self.blame, wait))
     }
 
     /// Tells the hops behind the first one as lines, the last of them the cause. If the chain ends with

@@ -162,6 +162,11 @@ impl Words<'_> {
                 Relation::OtherProcess => program_name(known),
             })
         });
+        if let Some(coroutine) = &slept.coroutine {
+            let next = next.as_deref().unwrap_or("another thread");
+            let function = text::terminal(&coroutine.function);
+            return format!("waits for {next} (at other times in {function})");
+        }
         match slept.evidence {
             FrameEvidence::Lock(lock) => {
                 return match next {
@@ -176,7 +181,10 @@ impl Words<'_> {
             FrameEvidence::NameLookup => {
                 return "waits for a name server (DNS)".to_owned();
             }
-            FrameEvidence::Request | FrameEvidence::WorkerLoop | FrameEvidence::None => {}
+            FrameEvidence::Request
+            | FrameEvidence::WorkerLoop
+            | FrameEvidence::OwnCoroutine
+            | FrameEvidence::None => {}
         }
         match slept.kernel {
             Some(KernelWait::Fuse) => {

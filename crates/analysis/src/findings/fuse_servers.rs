@@ -129,16 +129,8 @@ fn describe_threads(
         let time = window.end.since(last.from);
         match last.state {
             State::Blocked(open) if blame.idle_hint(open) != IdleHint::Idle => {
-                let cause = blame.cause(open);
-                let (stack, _) = blame.wait_and_waker_stacks(open);
-                let label = writer.meanings.sleep_label(cause, stack);
-                let kernel = writer.meanings.kernel_wait(stack);
-                let evidence = blame.frame_evidence(open);
-                let stop = blame.stop_of_wait(open);
-                let filesystem = blame.filesystem_of_wait(open);
-                let role = None;
-                let slept = SleepMeaning { cause, label, role, kernel, evidence, stop, filesystem };
-                let group = asleep.entry(writer.meanings.share(slept)).or_default();
+                let slept = writer.meanings.wait(blame, open);
+                let group = asleep.entry(slept).or_default();
                 group.add(index, time, last.from);
             }
             State::Blocked(_) | State::Lost => {}

@@ -16,15 +16,16 @@ use std::{
 
 use offwake_recording::{
     SocketRole, StackEnd, StackRef, StackTable,
-    units::{Nanos, StackId},
+    units::{Nanos, StackId, Tid},
 };
 
 use crate::{
     blame::{
-        FrameEvidence, LockName, Sleep, SleepId, Sleeps, StackPairId, StackPairs, Stop,
+        Blame, FrameEvidence, LockName, Sleep, SleepId, Sleeps, StackPairId, StackPairs, Stop,
         cause::{self, Cause},
     },
     label::{CodeOwner, Label, LabelFinder},
+    timeline::WaitIndex,
 };
 
 use super::{
@@ -96,6 +97,8 @@ pub(super) struct SleepMeaning {
     pub(super) stop: Option<Stop>,
     /// The device of the filesystem that the file was on, where a disk was waited for.
     pub(super) filesystem: Option<u32>,
+    /// Where the coroutine was seen at other times that waited, of those with a thread of their own.
+    pub(super) coroutine: Option<Label>,
 }
 
 impl SleepMeaning {
@@ -149,6 +152,8 @@ pub(super) struct Meanings<'a> {
     kernel_waits: HashMap<StackId, Option<KernelWait>>,
     /// The functions that were seen to call each function whose name is one of a wrapper.
     callers: HashMap<Label, HashSet<Label>>,
+    /// What the threads that are one coroutine's own were seen in.
+    pub(super) coroutines: HashMap<Tid, Option<Label>>,
 }
 
 impl<'a> Meanings<'a> {
@@ -163,6 +168,7 @@ impl<'a> Meanings<'a> {
             frames: HashMap::new(),
             callers: HashMap::new(),
             kernel_waits: HashMap::new(),
+            coroutines: HashMap::new(),
             sampled: stacks.sampled().collect(),
         };
         for sleep in sleeps.iter() {
@@ -178,16 +184,43 @@ impl<'a> Meanings<'a> {
         meanings
     }
 
+    /// Returns what a wait means whose file does not matter.
+    pub(super) fn wait(&mut self, blame: &Blame<'_>, wait: WaitIndex) -> SharedMeaning {
+        let cause = blame.cause(wait);
+        let (stack, _) = blame.wait_and_waker_stacks(wait);
+        let meaning = SleepMeaning {
+            cause,
+            label: self.sleep_label(cause, stack),
+            role: None,
+            kernel: self.kernel_wait(stack),
+            evidence: blame.frame_evidence(wait),
+            stop: blame.stop_of_wait(wait),
+            filesystem: blame.filesystem_of_wait(wait),
+            coroutine: None,
+        };
+        self.share(meaning)
+    }
+
     /// Returns how a thread slept.
     pub(super) fn sleep(&mut self, id: SleepId) -> Option<SharedMeaning> {
         if let Some(known) = self.known_sleeps.get(&id) {
             return known.clone();
         }
         let meaning = self.sleeps.get(id).map(|&sleep| {
-            let Sleep { cause, stack, role, evidence, stop, filesystem } = sleep;
+            let Sleep { cause, stack, role, evidence, stop, filesystem, own_coroutine } = sleep;
             let label = self.sleep_label(cause, stack);
             let kernel = self.kernel_wait(stack);
-            self.share(SleepMeaning { cause, label, role, kernel, evidence, stop, filesystem })
+            let coroutine = own_coroutine.and_then(|tid| self.coroutines.get(&tid)?.clone());
+            self.share(SleepMeaning {
+                cause,
+                label,
+                role,
+                kernel,
+                evidence,
+                stop,
+                filesystem,
+                coroutine,
+            })
         });
         self.known_sleeps.insert(id, meaning.clone());
         meaning

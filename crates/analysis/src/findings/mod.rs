@@ -12,6 +12,7 @@
 mod activity;
 mod chain_words;
 mod connection_peer;
+mod coroutines;
 mod deadlocks;
 mod describe;
 mod disk_users;

@@ -15,6 +15,7 @@ use crate::{
 };
 
 use super::{
+    coroutines::find_coroutines,
     meaning::{Meanings, SharedMeaning, SleepMeaning},
     programs::{ProgramId, ProgramKind, Programs},
     stopped::StoppedProcesses,
@@ -64,6 +65,7 @@ impl<'a> WaitMeanings<'a> {
         let programs = Programs::new(recording, timeline);
         let labels = LabelFinder::new(&recording.stacks);
         let mut meanings = Meanings::new(blame.stacks(), blame.sleeps(), labels);
+        meanings.coroutines = find_coroutines(blame, &mut meanings);
         let mut numbers = Numbers::default();
         let mut by_sleep = Vec::new();
         let mut representatives: Vec<SleepId> = Vec::new();
@@ -208,7 +210,9 @@ fn number_patterns(
         let meaning = *by_traits.entry(traits).or_insert_with(|| {
             let label = meanings.sleep_label(cause, stack);
             let kernel = meanings.kernel_wait(stack);
-            let meaning = SleepMeaning { cause, label, role, kernel, evidence, stop, filesystem };
+            let coroutine = None;
+            let meaning =
+                SleepMeaning { cause, label, role, kernel, evidence, stop, filesystem, coroutine };
             numbers.number(Some(meanings.share(meaning)))
         });
         *known = Some(PatternMeaning { meaning, file });

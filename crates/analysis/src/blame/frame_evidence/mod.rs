@@ -32,6 +32,9 @@ pub enum FrameEvidence {
     NameLookup,
     /// The thread waits until the JVM lets all of its threads go on, after a garbage collection say.
     Safepoint,
+    /// The thread is one coroutine's own, which waits for whatever: any thread of the runtime may be
+    /// the one that wakes it when that has come.
+    OwnCoroutine,
 }
 
 impl FrameEvidence {
@@ -122,6 +125,10 @@ const REQUESTS: &[&str] = &["curl_easy_perform", "PQgetResult", "PQexec", "PQcon
 /// Functions in which the JVM's threads wait while it has stopped all of them
 /// (<https://github.com/openjdk/jdk/blob/jdk-21%2B35/src/hotspot/share/runtime/safepoint.cpp#L666>).
 const SAFEPOINTS: &[&str] = &["SafepointSynchronize::block", "LinuxWaitBarrier::wait"];
+
+/// Functions in which threads wait that have one coroutine of their own. In Go, that is
+/// `runtime.LockOSThread` (<https://github.com/golang/go/blob/go1.22.0/src/runtime/proc.go#L2997>).
+const OWN_COROUTINES: &[&str] = &["runtime.stoplockedm"];
 
 /// Functions of C libraries that ask name servers.
 const NAME_LOOKUPS: &[&str] = &[
@@ -228,6 +235,8 @@ fn evidence_of_frame(frame: &Frame) -> Option<FrameEvidence> {
             Some(FrameEvidence::Request)
         } else if SAFEPOINTS.contains(&name) {
             Some(FrameEvidence::Safepoint)
+        } else if OWN_COROUTINES.contains(&name) {
+            Some(FrameEvidence::OwnCoroutine)
         } else if NAME_LOOKUPS.contains(&name) {
             Some(FrameEvidence::NameLookup)
         } else if is_python_loop || WORKER_LOOPS.contains(&name) {
