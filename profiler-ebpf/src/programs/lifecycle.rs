@@ -5,14 +5,11 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 use profiler_ebpf::{
     loss::RingLoss,
-    record::{COMM_LEN, ThreadRecord, kind, phase, thread_event},
+    record::{COMM_LEN, ThreadRecord, phase, thread_event},
 };
 
 use super::{
-    code_epoch::begin_next_epoch,
-    ring::{header, now, send},
-    target,
-    task::Task,
+    code_epoch::begin_next_epoch, ring::send, target, task::Task, task_address::TaskAddress,
     task_local,
 };
 
@@ -61,26 +58,14 @@ pub fn on_rename(task: Task, comm: *const c_void) {
         return;
     }
     let Some(local) = task_local::find(task) else { return };
-    let len = size_of::<ThreadRecord>();
-    let mut record = ThreadRecord {
-        header: header(kind::THREAD, len),
-        tid: task.tid(),
-        tgid: task.tgid(),
-        parent_tgid: task.parent_tgid(),
-        thread_flags: local.thread_flags,
-        event: thread_event::RENAME,
-        phase: phase::UNKNOWN,
-        seq: local.seq,
-        old_tid: 0,
-        ns: now(),
-        start_ns: task.start_time(),
-        cgroup: task.cgroup(),
-        comm: [0; COMM_LEN],
-    };
+    let address = TaskAddress::from_task(task);
+    let (event, seq) = (thread_event::RENAME, local.seq);
+    let mut record = task_local::thread_record(local, address, event, phase::UNKNOWN, seq);
+    record.comm = [0; COMM_LEN];
     // SAFETY: the helper writes `COMM_LEN` bytes at most.
     unsafe {
         bpf_probe_read_kernel_str(record.comm.as_mut_ptr().cast(), COMM_LEN as u32, comm);
     }
-    let sent = send((&raw const record).cast(), len, RingLoss::THREAD);
+    let sent = send((&raw const record).cast(), size_of::<ThreadRecord>(), RingLoss::THREAD);
     local.is_identity_sent = u32::from(sent.is_ok());
 }

@@ -9,6 +9,7 @@ use profiler_ebpf::{
 
 use super::{
     arrival::{self, RunQueueClock},
+    current_task::current_user_half,
     interrupt_context,
     maps::CLOCK_TICKS,
     ring::{header, now, send},
@@ -55,7 +56,7 @@ pub fn on_clock_tick(ctx: *mut c_void) {
         // A clock that ticks in user code finds no kernel half: `bpf_get_stack` returns an error,
         // which is no loss.
         record.kernel_stack = stack::walk_kernel_if_any(ctx, Scratch::Sample).0;
-        if task.has_user_half() {
+        if current_user_half() != 0 {
             record.user_stack = user_stack_copy::capture_sample(ctx, task).0;
         }
     }

@@ -15,7 +15,8 @@ use super::{
     arrival::{self, RunQueueClock},
     code_epoch,
     config::{CONFIG, frozen},
-    interrupt_context, kernel_stack_cache,
+    current_task::{current_cgroup, current_user_half, read_current_inode},
+    file, interrupt_context, kernel_stack_cache,
     register_cache::RegisterKey,
     ring::{count_loss, cpu, header, now, send},
     stack, syscall, target,
@@ -105,7 +106,7 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
     record_syscall_and_file(record, prev, registers, UserMemory::Readable);
     record.user_stack = NO_STACK;
     if stack::are_recorded() {
-        record_stacks(ctx, local, prev, registers, now);
+        record_stacks(ctx, local, registers, now);
         task_local::report_distrust(local, prev);
     }
     local.phase = phase::BLOCKED;
@@ -114,16 +115,10 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
 /// Records the stack of a thread that leaves the CPU to wait: the user half, and the kernel half if
 /// it is in the cache.
 #[inline(always)]
-fn record_stacks(
-    ctx: *mut c_void,
-    local: &mut TaskLocal,
-    prev: Task,
-    registers: Registers,
-    now: u64,
-) {
+fn record_stacks(ctx: *mut c_void, local: &mut TaskLocal, registers: Registers, now: u64) {
     let epoch = code_epoch::current_epoch(local.record.tgid);
     let user_key = RegisterKey::for_user(registers, epoch, local.record.syscall.number);
-    if prev.has_user_half() {
+    if current_user_half() != 0 {
         let cache = &mut local.stack_cache;
         let stack = user_stack_copy::capture(ctx, StackKind::WaitUser, Some(cache), user_key, now);
         let record = &mut local.record;
@@ -329,20 +324,29 @@ pub fn record_syscall_and_file(
     memory: UserMemory,
 ) {
     task.syscall(registers, &mut record.syscall);
-    record.cgroup = task.cgroup();
     record.timeout_ns = NO_TIMEOUT;
     record.kernel_stack = NO_STACK;
     let entry = syscall::table_entry(&record.syscall);
-    if let Some(file) = syscall::file(task, &record.syscall, entry) {
-        record.file = file;
+    let descriptor = syscall::descriptor(&record.syscall, entry);
+    if memory == UserMemory::NotReadable {
+        record.cgroup = task.cgroup();
+        if let Some(file) = descriptor.and_then(|descriptor| file::read_inode(task, descriptor)) {
+            record.file = file;
+            record.wait_flags |= wait_flags::HAS_FILE;
+        }
+        return;
+    }
+    record.cgroup = current_cgroup();
+    if let Some(descriptor) = descriptor
+        && read_current_inode(descriptor, &raw mut record.file) != 0
+    {
         record.wait_flags |= wait_flags::HAS_FILE;
     }
-    if memory == UserMemory::Readable {
-        if let Some((file, descriptor)) = syscall::polled_file(task, &record.syscall, entry) {
-            record.file = file;
-            record.polled_fd = descriptor;
-            record.wait_flags |= wait_flags::POLLS_ONE_FILE;
-        }
-        record.timeout_ns = syscall::timeout(&record.syscall, entry);
+    if let Some(descriptor) = syscall::polled_descriptor(&record.syscall, entry)
+        && read_current_inode(descriptor, &raw mut record.file) != 0
+    {
+        record.polled_fd = descriptor;
+        record.wait_flags |= wait_flags::POLLS_ONE_FILE;
     }
+    record.timeout_ns = syscall::timeout(&record.syscall, entry);
 }

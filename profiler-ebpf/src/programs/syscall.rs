@@ -4,13 +4,13 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profiler_ebpf::{
-    record::{Inode, NO_SYSCALL, NO_TIMEOUT, Syscall, thread_flags},
+    record::{NO_SYSCALL, NO_TIMEOUT, Syscall, thread_flags},
     syscalls::{
         COMPAT_BASE, FIRST_ARG_IS_FD, POLLS, TABLE_LEN, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT,
     },
 };
 
-use super::{file, maps::SYSCALLS, task::Task};
+use super::maps::SYSCALLS;
 
 /// The entry of a syscall in the table of [`profiler_ebpf::syscalls`]; 0 if it has none.
 #[inline(always)]
@@ -27,23 +27,19 @@ pub fn table_entry(syscall: &Syscall) -> u32 {
     SYSCALLS.get(base + number).copied().unwrap_or(0)
 }
 
-/// The file that a task's syscall refers to, by the syscall's [`table_entry`].
+/// The descriptor of the file that a syscall refers to, by the syscall's [`table_entry`].
 #[inline(always)]
-pub fn file(task: Task, syscall: &Syscall, entry: u32) -> Option<Inode> {
-    if entry & FIRST_ARG_IS_FD == 0 {
-        return None;
-    }
-    file::read_inode(task, syscall.args[0] as u32)
+pub fn descriptor(syscall: &Syscall, entry: u32) -> Option<u32> {
+    (entry & FIRST_ARG_IS_FD != 0).then_some(syscall.args[0] as u32)
 }
 
-/// The file that the current task polls, and its descriptor, if it polls one alone.
+/// The descriptor of the file that the current task polls, if it polls one alone.
 #[inline(always)]
-pub fn polled_file(task: Task, syscall: &Syscall, entry: u32) -> Option<(Inode, u32)> {
+pub fn polled_descriptor(syscall: &Syscall, entry: u32) -> Option<u32> {
     if entry & POLLS == 0 || syscall.args[1] as u32 != 1 {
         return None;
     }
-    let descriptor = read_polled_descriptor(syscall.args[0]);
-    Some((file::read_inode(task, descriptor)?, descriptor))
+    Some(read_polled_descriptor(syscall.args[0]))
 }
 
 /// The descriptor in the current task's `struct pollfd`. One that no file has if the memory can't be

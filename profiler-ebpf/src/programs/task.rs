@@ -12,7 +12,7 @@ use aya_ebpf::helpers::generated::{
 };
 use profiler_ebpf::{
     offsets::NO_OFFSET,
-    record::{COMM_LEN, NO_SYSCALL, Syscall, thread_flags},
+    record::{NO_SYSCALL, Syscall, thread_flags},
 };
 
 use super::config::{CONFIG, frozen, offset};
@@ -263,24 +263,6 @@ impl Task {
     pub fn registers(self) -> Registers {
         // SAFETY: `self.0` is a task that the kernel vouches for.
         Registers(unsafe { bpf_task_pt_regs(self.as_ptr().cast()) as *const c_void })
-    }
-
-    /// The parent process; 0 if there is none.
-    #[inline(always)]
-    pub fn parent_tgid(self) -> u32 {
-        let parent: *const c_void = self.load(offset(&CONFIG.offsets.task_real_parent));
-        if parent.is_null() { 0 } else { Self(parent).tgid() }
-    }
-
-    /// The thread's name.
-    #[inline(always)]
-    pub fn comm(self) -> [u8; COMM_LEN] {
-        let comm = offset(&CONFIG.offsets.task_comm);
-        let mut bytes = [0_u64; 2];
-        bytes[0] = self.load(comm);
-        bytes[1] = self.load(comm + 8);
-        // SAFETY: both are 16 plain bytes.
-        unsafe { core::mem::transmute(bytes) }
     }
 
     /// Whether the thread has no user code: a kernel thread, or a worker of io_uring.

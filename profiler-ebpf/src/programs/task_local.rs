@@ -17,6 +17,7 @@ use super::{
     ring::{count_loss, header, now, send},
     target,
     task::Task,
+    task_address::TaskAddress,
     throttle::OpenThrottle,
 };
 
@@ -162,16 +163,26 @@ fn initialise(local: &mut TaskLocal, task: Task) {
 
 /// Sends a thread's properties to user space, and remembers if that failed: then they are sent
 /// before the thread's next record.
-#[inline(never)]
+#[inline(always)]
 pub fn send_thread_info(local: &mut TaskLocal, task: Task, event: u32, phase: u32) {
-    local.is_identity_sent =
-        u32::from(send_thread_record(local, task, event, phase, local.seq).is_ok());
+    send_properties(local, TaskAddress::from_task(task).0, event, phase);
+}
+
+/// [`send_thread_info`], verified once for each program.
+#[unsafe(no_mangle)]
+extern "C" fn send_properties(local: *mut TaskLocal, task: u64, event: u32, phase: u32) -> u64 {
+    // SAFETY: callers pass a thread's own; the verifier checks it.
+    let Some(local) = (unsafe { local.as_mut() }) else { return 0 };
+    let record = thread_record(local, TaskAddress(task), event, phase, local.seq);
+    local.is_identity_sent = u32::from(send_record(&record).is_ok());
+    0
 }
 
 /// Sends the properties of a thread that has executed another program.
 #[inline(never)]
 pub fn send_exec(local: &mut TaskLocal, task: Task, old_tid: u32) {
-    let mut record = thread_record(local, task, thread_event::EXEC, phase::ON_CPU, local.seq);
+    let address = TaskAddress::from_task(task);
+    let mut record = thread_record(local, address, thread_event::EXEC, phase::ON_CPU, local.seq);
     record.old_tid = old_tid;
     local.is_identity_sent = u32::from(send_record(&record).is_ok());
 }
@@ -185,11 +196,18 @@ pub fn send_thread_record(
     phase: u32,
     seq: u32,
 ) -> Result<(), ()> {
-    send_record(&thread_record(local, task, event, phase, seq))
+    send_record(&thread_record(local, TaskAddress::from_task(task), event, phase, seq))
 }
 
+/// The record of a thread's properties.
 #[inline(always)]
-fn thread_record(local: &TaskLocal, task: Task, event: u32, phase: u32, seq: u32) -> ThreadRecord {
+pub fn thread_record(
+    local: &TaskLocal,
+    task: TaskAddress,
+    event: u32,
+    phase: u32,
+    seq: u32,
+) -> ThreadRecord {
     ThreadRecord {
         header: header(kind::THREAD, size_of::<ThreadRecord>()),
         tid: task.tid(),

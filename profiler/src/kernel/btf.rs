@@ -1,8 +1,10 @@
 //! The running kernel's own description of its types: where each field lies, and what there is.
 
 use std::{
+    collections::HashMap,
     fs::File,
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 use btf_rs::{Backend, Btf, Member, Struct, Type};
@@ -16,6 +18,9 @@ const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 pub struct KernelTypes {
     btf: Btf,
     is_mapped: bool,
+    /// The types by the names that were asked for: where they are mapped, each name is searched for
+    /// among all of the kernel's types, which takes 3 ms.
+    by_name: Mutex<HashMap<String, Arc<[Type]>>>,
 }
 
 impl KernelTypes {
@@ -38,10 +43,11 @@ impl KernelTypes {
             .map_err(|source| KernelError::NoBtf { path: PathBuf::from(path), source })?;
         // Parsed as a whole they take tens of megabytes, for the few that are looked up. Older
         // kernels let nobody map what is in sysfs.
-        match Btf::from_file_with_backend(path, Backend::Mmap) {
-            Ok(btf) => Ok(Self { btf, is_mapped: true }),
-            Err(_not_mapped) => Ok(Self { btf: Btf::from_file(path)?, is_mapped: false }),
-        }
+        let (btf, is_mapped) = match Btf::from_file_with_backend(path, Backend::Mmap) {
+            Ok(btf) => (btf, true),
+            Err(_not_mapped) => (Btf::from_file(path)?, false),
+        };
+        Ok(Self { btf, is_mapped, by_name: Mutex::default() })
     }
 
     /// Whether the types are read where the kernel has them, which sysfs allows from Linux 6.16 on
@@ -66,22 +72,19 @@ impl KernelTypes {
     /// Whether a tracepoint can be attached to with typed arguments.
     #[must_use]
     pub fn has_tracepoint(&self, name: &str) -> bool {
-        self.btf
-            .resolve_types_by_name(&format!("btf_trace_{name}"))
-            .is_ok_and(|types| types.iter().any(|found| matches!(found, Type::Typedef(_))))
+        let types = self.types_with_name(&format!("btf_trace_{name}"));
+        types.iter().any(|found| matches!(found, Type::Typedef(_)))
     }
 
     /// Whether there is a function of this name.
     #[must_use]
     pub fn has_function(&self, name: &str) -> bool {
-        self.btf
-            .resolve_types_by_name(name)
-            .is_ok_and(|types| types.iter().any(|found| matches!(found, Type::Func(_))))
+        self.types_with_name(name).iter().any(|found| matches!(found, Type::Func(_)))
     }
 
     /// Arguments of a tracepoint, the hidden first one left out.
     fn tracepoint_arguments(&self, name: &str) -> Option<usize> {
-        let types = self.btf.resolve_types_by_name(&format!("btf_trace_{name}")).ok()?;
+        let types = self.types_with_name(&format!("btf_trace_{name}"));
         let typedef = types.iter().find_map(|found| match found {
             Type::Typedef(typedef) => Some(typedef),
             _ => None,
@@ -101,19 +104,26 @@ impl KernelTypes {
         self.tracepoint_arguments("sched_switch") == Some(4)
     }
 
+    /// The types of a name, of all kinds. None if they can't be read.
+    fn types_with_name(&self, name: &str) -> Arc<[Type]> {
+        let mut by_name = self.by_name.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = by_name.get(name) {
+            return Arc::clone(known);
+        }
+        let found: Arc<[Type]> = self.btf.resolve_types_by_name(name).unwrap_or_default().into();
+        by_name.insert(name.to_owned(), Arc::clone(&found));
+        found
+    }
+
     fn structure(&self, name: &str) -> Result<Struct, KernelError> {
-        let missing = || KernelError::NoField { field: name.to_owned() };
-        self.btf
-            .resolve_types_by_name(name)
-            .map_err(|_absent| missing())?
-            .into_iter()
-            .find_map(|found| match found {
-                Type::Struct(structure) | Type::Union(structure) if structure.size() > 0 => {
-                    Some(structure)
-                }
-                _ => None,
-            })
-            .ok_or_else(missing)
+        let types = self.types_with_name(name);
+        let found = types.iter().find_map(|found| match found {
+            Type::Struct(structure) | Type::Union(structure) if structure.size() > 0 => {
+                Some(structure.clone())
+            }
+            _ => None,
+        });
+        found.ok_or_else(|| KernelError::NoField { field: name.to_owned() })
     }
 
     /// Byte offset of `structure::path`, where each step of the path is a member of the one before.
