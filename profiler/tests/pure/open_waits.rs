@@ -1,6 +1,7 @@
 //! Waits that had not ended: whom they wait for, hop by hop, and deadlocks.
 
 use offwake_analysis::{
+    blame::BlameClass,
     filter::Filter,
     findings::{Finding, FindingKind},
     report::{Report, markdown, summary},
@@ -12,7 +13,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    draw::{edit, live, recording},
+    draw::{TICK, edit, live, recording},
     fixtures::{
         CLOCK_NANOSLEEP, CONNECT, FUTEX, RECVFROM, WAIT4, file, kernel, syscall, tcp, user,
     },
@@ -232,7 +233,10 @@ fn a_chain_goes_on_over_file_locks_children_and_connections() {
         ]
     );
     assert_eq!(found.cause.text, "thread62 62 has not answered: sleeps in compact");
-    assert!(found.lines.iter().any(|line| line.text == "for /srv/stock.lock"), "{found:#?}");
+    assert!(
+        found.lines.iter().any(|line| line.text == "it waits at /srv/stock.lock"),
+        "{found:#?}"
+    );
     // A second child: which of them is waited for is not known.
     live(&mut r, 63, &"#".repeat(LENGTH), 0);
     for event in r.thread_events.iter_mut().filter(|event| event.tid == Tid(63)) {
@@ -391,6 +395,37 @@ fn a_holder_that_runs_is_the_cause() {
     mutex(&mut r, 7, 60, "book");
     let found = &findings(&mut r)[0];
     assert!(found.cause.text.ends_with("runs on a CPU"), "{found:#?}");
+}
+
+/// The class of all of the time of the target, but for its first millisecond.
+fn class(r: &mut Recording) -> BlameClass {
+    let time = report(r).findings.hop_tree.time();
+    let with_time = |class: &BlameClass| time.get(*class) > Nanos(TICK * 2);
+    let classes: Vec<_> = BlameClass::ALL.into_iter().filter(with_time).collect();
+    let [class] = classes[..] else { panic!("{classes:?}") };
+    class
+}
+
+#[test]
+fn pictures_have_an_open_wait_in_the_colour_of_what_it_waits_for() {
+    let behind = |life: &str| {
+        let mut r = asleep(&[7]);
+        live(&mut r, 60, life, 0);
+        mutex(&mut r, 7, 60, "book");
+        r
+    };
+    let asleep_all_along = format!("#{}", "_".repeat(LENGTH - 1));
+    assert_eq!(class(&mut behind(&"#".repeat(LENGTH))), BlameClass::Work);
+    let mut r = behind(&asleep_all_along);
+    sleeps_in(&mut r, 60, "export");
+    assert_eq!(class(&mut r), BlameClass::Timer);
+    // It waits for a lock itself, of which nobody knows who has it.
+    let mut r = behind(&asleep_all_along);
+    waits_in(&mut r, 60, "pthread_mutex_lock", "export", WAIT);
+    assert_eq!(class(&mut r), BlameClass::Unattributed);
+    let mut r = behind(&asleep_all_along);
+    mutex(&mut r, 60, 7, "export");
+    assert_eq!(class(&mut r), BlameClass::HeldBack);
 }
 
 #[test]

@@ -102,7 +102,8 @@ pub enum BlameClass {
     Network,
     /// A thread waited for another device.
     Device,
-    /// No thread is to blame, and the reason is known: a process was stopped, or TCP held data back.
+    /// No thread is to blame, and the reason is known: a process was stopped, threads wait for each
+    /// other, or TCP held data back.
     HeldBack,
     /// Unknown.
     Unattributed,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{Blame, cause::Cause},
+    blame::{Blame, BlameClass, cause::Cause},
     text,
     timeline::{State, ThreadIndex},
     words,
@@ -137,6 +137,31 @@ impl ChainTeller<'_> {
             Some(Awaited::Answer) => (format!("has not answered: {what}"), function),
             Some(Awaited::Accept) => (format!("has not accepted it: {what}"), function),
             _ => (what, function),
+        }
+    }
+
+    /// Returns what the time goes to that the first thread of a chain waits: what the last one does, as
+    /// far as that is known.
+    pub(super) fn class(&self, chain: &OpenChain, writer: &mut FindingWriter<'_>) -> BlameClass {
+        let Some(&last) = chain.threads.last() else { return BlameClass::Unattributed };
+        if chain.deadlock().is_some() || chain.threads.iter().any(|it| self.graph.is_stopped(*it)) {
+            return BlameClass::HeldBack;
+        }
+        // What the first one waits for is the question.
+        if chain.threads.len() == 1 || chain.end != OpenChainEnd::Thread {
+            return BlameClass::Unattributed;
+        }
+        let life = self.blame.timeline().thread(last);
+        match life.and_then(|life| life.track.iter().next_back()).map(|last| last.state) {
+            Some(State::OnCpu) => BlameClass::Work,
+            Some(State::Runnable(_)) => BlameClass::CpuQueue,
+            Some(State::Throttled(_)) => BlameClass::Throttled,
+            Some(State::Blocked(_)) => match self.meaning(last, writer).map(|it| it.cause) {
+                Some(Cause::Timer) => BlameClass::Timer,
+                Some(Cause::Disk) => BlameClass::Disk,
+                _ => BlameClass::Unattributed,
+            },
+            Some(State::Lost) | None => BlameClass::Unattributed,
         }
     }
 

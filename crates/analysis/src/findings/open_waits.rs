@@ -17,7 +17,7 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        BlameClass, FrameEvidence,
+        FrameEvidence,
         cause::{Cause, WaitedOn},
     },
     text,
@@ -248,7 +248,8 @@ pub(super) fn describe_stuck(
     (stuck.iter().zip(find_coverage(stuck)))
         .map(|(stuck, coverage)| {
             let finding = describe(stuck, teller, recording, writer);
-            Found { coverage, ..Found::new(finding, BlameClass::Unattributed) }
+            let class = teller.class(&stuck.chain, writer);
+            Found { coverage, ..Found::new(finding, class) }
         })
         .collect()
 }
@@ -310,7 +311,7 @@ fn describe(
         detail: format!("≥{longest}"),
     }];
     if let Some(on) = &on {
-        let text = format!("for {}", text::terminal(on));
+        let text = format!("it waits at {}", text::terminal(on));
         lines.push(FindingLine::without_function(text, share, false));
     }
     if *proof == Proof::Silence && matches!(meaning.cause, Cause::Poll | Cause::IoUring) {

@@ -49,13 +49,13 @@ pub(super) fn describe_processes(report: &Report) -> String {
     names.join(", ")
 }
 
-/// `10.0 s on web-1 from 2026-03-01 07:26:40 UTC; stacks: exact`
+/// `10.0 s on web-1 from 2026-03-01 07:26:40 UTC`
 pub(super) fn describe_window(report: &Report) -> String {
     let from = report.window.start_unix_ns;
     let from = from.map(|start| format!(" from {}", format_utc(start))).unwrap_or_default();
     let meta = &report.meta;
     let scope = if meta.scope == "target" { "; only the target's waits were recorded" } else { "" };
-    format!("{} on {}{from}; stacks: {}{scope}", report.window.duration_ns, meta.host, meta.stacks)
+    format!("{} on {}{from}{scope}", report.window.duration_ns, meta.host)
 }
 
 /// How to read the picture, in one line.
@@ -153,7 +153,7 @@ pub(super) fn class_words(class: BlameClass) -> &'static str {
         BlameClass::Disk => "waits for a disk",
         BlameClass::Network => "waits for the network",
         BlameClass::Device => "waits for a device",
-        BlameClass::HeldBack => "held back by TCP, or stopped",
+        BlameClass::HeldBack => "stopped, deadlocked, or held back by TCP",
         BlameClass::Unattributed => "not known",
         BlameClass::Idle => "idle",
     }

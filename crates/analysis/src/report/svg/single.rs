@@ -84,7 +84,8 @@ fn header_lines(
     layout: &Layout,
 ) -> Vec<HeaderLine> {
     let (processes, window) = (header::describe_processes(report), header::describe_window(report));
-    let mut lines = vec![HeaderLine::Text(format!("{processes}: {window}"))];
+    let stacks = report.meta.stacks;
+    let mut lines = vec![HeaderLine::Text(format!("{processes}: {window}; stacks: {stacks}"))];
     lines.extend(list_culprits(report, sleepers));
     lines.extend(header::list_caveats(report));
     lines.extend(layout.describe_omitted().map(HeaderLine::Text));
@@ -141,10 +142,16 @@ pub(super) fn list_findings(report: &Report) -> Vec<HeaderLine> {
     let mut lines: Vec<_> =
         first_screen::mostly_idle(report).map(HeaderLine::Strong).into_iter().collect();
     for (n, finding) in shown.iter().take(FINDINGS).enumerate() {
+        let mut left_out = 0;
         for first_screen::PrintedLine { line, text } in first_screen::lines(n + 1, finding) {
             if line.depth > 0 && !line.is_cause && n > 0 {
+                left_out += 1;
                 continue;
             }
+            let text = match left_out {
+                0 => text,
+                _ => text.replacen("└ ", "└ … ", 1),
+            };
             // Spaces at the beginning of a line are not drawn.
             let text = text.replace("  ", "\u{a0}\u{a0}");
             lines.push(match line.is_cause || line.depth == 0 {

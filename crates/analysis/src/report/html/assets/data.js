@@ -12,7 +12,7 @@ export const CLASSES = [
   { key: 'disk', name: 'disk', means: 'it, or a thread that it waited for, waited for a disk' },
   { key: 'network', name: 'network', means: 'a packet from another machine was waited for' },
   { key: 'device', name: 'device', means: 'another device was waited for' },
-  { key: 'held-back', name: 'held back', means: 'a process was stopped, or TCP held data back' },
+  { key: 'held-back', name: 'held back', means: 'a process was stopped, threads are deadlocked, or TCP held data back' },
   { key: 'unattributed', name: 'unattributed', means: 'not known, with the reason' },
   { key: 'idle', name: 'idle', means: 'nothing to do, by design' },
   { key: 'asleep', name: 'asleep', means: 'never woke in the window' },
