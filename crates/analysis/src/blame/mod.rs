@@ -24,6 +24,7 @@ mod ledger;
 mod local_servers;
 mod locks;
 mod mailboxes;
+mod open_asks;
 mod parts;
 mod pattern_analysis;
 mod process_wakes;

@@ -8,7 +8,10 @@
 //!
 //! A send that wakes nobody leaves no record: the server was awake.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::OnceLock,
+};
 
 use offwake_recording::{
     FileId, Recording, SocketEnd, Wake,
@@ -18,7 +21,10 @@ use offwake_recording::{
 use crate::timeline::{ThreadIndex, WaitIndex};
 
 use super::{
-    Blame, ConnectionSide, FrameEvidence, cause::Cause, pattern_analysis::PatternAnalysis,
+    Blame, ConnectionSide, FrameEvidence,
+    cause::Cause,
+    open_asks::{Addresses, NextAnswers, OpenAsks, PlacedAsk},
+    pattern_analysis::PatternAnalysis,
 };
 
 /// How many wakes are gone through in search of one: an ask is among the newest of them, unless
@@ -37,11 +43,20 @@ struct ProcessWake {
     wait: WaitIndex,
 }
 
-/// The wakes between processes of which one has an event loop, in the order of time.
+/// The wakes by the threads of a process.
+#[derive(Debug, Default)]
+struct WakesByProcess {
+    /// By the process of the woken, in the order of time.
+    by_woken: BTreeMap<Tgid, Vec<ProcessWake>>,
+    /// What was asked with them; made when it is needed first.
+    asks: OnceLock<OpenAsks>,
+}
+
+/// The wakes between processes of which one has an event loop.
 #[derive(Debug, Default)]
 pub(super) struct ProcessWakes {
-    /// By the waker's process, and then by that of the woken.
-    wakes: HashMap<Tgid, BTreeMap<Tgid, Vec<ProcessWake>>>,
+    /// By the waker's process.
+    wakes: HashMap<Tgid, WakesByProcess>,
     /// The processes with loops that only ever served their clients.
     serving_alone: HashSet<Tgid>,
 }
@@ -88,15 +103,15 @@ impl ProcessWakes {
                 is_kept.then_some((waker, woken))
             })
             .collect();
-        let mut wakes: HashMap<Tgid, BTreeMap<Tgid, Vec<ProcessWake>>> = HashMap::new();
+        let mut wakes: HashMap<Tgid, WakesByProcess> = HashMap::new();
         for (row, n) in waits.rows().iter().zip(0..) {
             let between = processes.get(row.pattern.index()).copied().flatten();
             if let (Some((waker, woken)), Some(at)) = (between, row.woken_at()) {
-                let of_pair = wakes.entry(waker).or_default().entry(woken).or_default();
+                let of_pair = wakes.entry(waker).or_default().by_woken.entry(woken).or_default();
                 of_pair.push(ProcessWake { at, wait: WaitIndex(n) });
             }
         }
-        for of_pair in wakes.values_mut().flat_map(BTreeMap::values_mut) {
+        for of_pair in wakes.values_mut().flat_map(|by_process| by_process.by_woken.values_mut()) {
             of_pair.sort_unstable_by_key(|wake| (wake.at, wake.wait));
         }
         let asking = find_askers(&with_loops, recording, patterns);
@@ -116,25 +131,30 @@ impl ProcessWakes {
         (waker, woken): (Tgid, Tgid),
         (from, to): (Timestamp, Timestamp),
     ) -> impl Iterator<Item = ProcessWake> + '_ {
-        let all = self.wakes.get(&waker).and_then(|woken_by| woken_by.get(&woken));
-        let all = all.map_or([].as_slice(), Vec::as_slice);
+        let all = self.between((waker, woken));
         let end = all.partition_point(|wake| wake.at < to);
         let until_to = all.get(..end).unwrap_or_default();
         until_to.iter().rev().take(MAX_SEARCHED).take_while(move |wake| wake.at >= from).copied()
     }
 
     /// Returns the last few wakes before `at`, and the first few since.
-    fn around(&self, (waker, woken): (Tgid, Tgid), at: Timestamp) -> &[ProcessWake] {
-        let all = self.wakes.get(&waker).and_then(|woken_by| woken_by.get(&woken));
-        let all = all.map_or([].as_slice(), Vec::as_slice);
+    fn around(&self, pair: (Tgid, Tgid), at: Timestamp) -> &[ProcessWake] {
+        let all = self.between(pair);
         let place = all.partition_point(|wake| wake.at < at);
         let end = place.saturating_add(MAX_COMPARED).min(all.len());
         all.get(place.saturating_sub(MAX_COMPARED)..end).unwrap_or_default()
     }
 
-    /// Returns the processes that a process woke threads of; itself, if its threads hand each other jobs.
-    fn woken_processes(&self, waker: Tgid) -> impl Iterator<Item = Tgid> + '_ {
-        self.wakes.get(&waker).into_iter().flat_map(BTreeMap::keys).copied()
+    /// Returns the wakes of one process by another; by itself, if its threads hand each other jobs.
+    fn between(&self, (waker, woken): (Tgid, Tgid)) -> &[ProcessWake] {
+        let of_pair = self.wakes.get(&waker).and_then(|all| all.by_woken.get(&woken));
+        of_pair.map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns whether [`Self::newest_first`] comes to a wake, by its place.
+    fn is_among_newest(&self, pair: (Tgid, Tgid), place: usize, to: Timestamp) -> bool {
+        let end = self.between(pair).partition_point(|wake| wake.at < to);
+        end.saturating_sub(MAX_SEARCHED) <= place
     }
 }
 
@@ -228,23 +248,45 @@ impl Blame<'_> {
         until: Timestamp,
         is_for_waiter: impl Fn(&Ask) -> bool,
     ) -> Option<Ask> {
+        let by_process = self.process_wakes.wakes.get(&process)?;
+        let asks = by_process.asks.get_or_init(|| self.find_asks(process, &by_process.by_woken));
         let mut open: Option<Ask> = None;
-        for other in self.process_wakes.woken_processes(process) {
-            for wake in self.process_wakes.newest_first((process, other), (from, to)) {
-                // Most wakes are answers to clients.
-                let ask = self.is_ask(wake.wait).then(|| self.ask_of_wake(wake)).flatten();
-                let Some(ask) = ask else { continue };
-                if self.is_answered((process, other), &ask, until) || !is_for_waiter(&ask) {
-                    continue;
-                }
-                if open.is_some_and(|open| open.callee != ask.callee) {
-                    return None;
-                }
-                // The first of several: the others are parts of it.
-                open = Some(ask);
+        for PlacedAsk { ask, callee, place } in asks.newest_first((from, to), until) {
+            if !self.process_wakes.is_among_newest((process, callee), place, to)
+                || !is_for_waiter(&ask)
+            {
+                continue;
             }
+            if open.is_some_and(|open| open.callee != ask.callee) {
+                return None;
+            }
+            // The first of several: the others are parts of it.
+            open = Some(ask);
         }
         open
+    }
+
+    /// Finds all that a process asked others for, and when each of them was first seen to answer it.
+    fn find_asks(&self, process: Tgid, by_woken: &BTreeMap<Tgid, Vec<ProcessWake>>) -> OpenAsks {
+        let mut asks = Vec::new();
+        for (&callee, wakes) in by_woken {
+            let mut next_answers = NextAnswers::default();
+            let mut answers = self.process_wakes.between((callee, process)).iter().rev().peekable();
+            for (place, wake) in wakes.iter().enumerate().rev() {
+                while let Some(answer) = answers.next_if(|answer| answer.at >= wake.at) {
+                    let thread = self.waker_thread(answer.wait).map(|(thread, _)| thread);
+                    next_answers.add(answer.at, thread, self.connection_of_wake(answer.wait));
+                }
+                // Most wakes are answers to clients.
+                let ask = self.is_ask(wake.wait).then(|| self.ask_of_wake(*wake)).flatten();
+                asks.extend(ask.map(|ask| {
+                    let connection = self.connection_of_wake(ask.wait);
+                    let answered = next_answers.find(ask.callee, connection);
+                    (PlacedAsk { ask, callee, place }, answered)
+                }));
+            }
+        }
+        OpenAsks::new(asks)
     }
 
     /// Returns the wakes of a thread by a process in `from..to`, as asks.
@@ -260,21 +302,6 @@ impl Blame<'_> {
         (wakes.into_iter().flatten())
             .filter_map(|wake| self.ask_of_wake(wake))
             .filter(move |ask| ask.callee == callee)
-    }
-
-    /// Returns whether a process was seen to get an answer to an ask before `until`.
-    fn is_answered(&self, (own, other): (Tgid, Tgid), ask: &Ask, until: Timestamp) -> bool {
-        let asked_through = self.wake_of(ask.wait).and_then(|wake| wake.file);
-        (self.process_wakes.newest_first((other, own), (ask.at, until))).any(|answer| {
-            let through = self.wake_of(answer.wait).and_then(|wake| wake.file);
-            match asked_through.zip(through).and_then(|(own, other)| self.is_connection(own, other))
-            {
-                Some(is_same) => is_same,
-                None => {
-                    self.waker_thread(answer.wait).map(|(thread, _)| thread) == Some(ask.callee)
-                }
-            }
-        })
     }
 
     /// Returns the processes of a wait and of its waker, when it was ended, and by which wake.
@@ -332,6 +359,13 @@ impl Blame<'_> {
     fn is_connection(&self, one: FileId, other: FileId) -> Option<bool> {
         let (one, other) = (self.tcp_socket(one)?, self.tcp_socket(other)?);
         Some((&one.local, &one.remote) == (&other.remote, &other.local))
+    }
+
+    /// Returns the addresses of the TCP socket through which a wait was ended.
+    fn connection_of_wake(&self, wait: WaitIndex) -> Option<Addresses<'_>> {
+        let waits = &self.recording.waits;
+        let file = waits.waker(waits.rows().get(wait.0 as usize)?)?.file?;
+        self.tcp_socket(file).map(|socket| (socket.local.as_str(), socket.remote.as_str()))
     }
 
     fn tcp_socket(&self, file: FileId) -> Option<&SocketEnd> {
