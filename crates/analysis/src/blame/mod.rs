@@ -33,6 +33,7 @@ mod shared_locks;
 mod signal;
 mod sleep_length;
 mod sleeps;
+mod slices;
 mod softirq;
 mod stops;
 mod timed_retries;

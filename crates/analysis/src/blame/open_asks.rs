@@ -16,7 +16,7 @@ use offwake_recording::units::{Tgid, Timestamp};
 
 use crate::timeline::ThreadIndex;
 
-use super::process_wakes::Ask;
+use super::{process_wakes::Ask, slices::SliceStart};
 
 /// How many asks are passed over at once.
 const BLOCK: usize = 64;
@@ -26,20 +26,22 @@ const NEVER: Timestamp = Timestamp(u64::MAX);
 
 type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// An ask of a process, and which of its wakes it was.
+/// An ask of a process, and what does not depend on who looks for it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PlacedAsk {
+pub(super) struct KnownAsk {
     pub(super) ask: Ask,
+    /// What had set the thread that asked to work.
+    pub(super) begun: Option<SliceStart>,
     /// The process that was asked.
     pub(super) callee: Tgid,
-    /// The ask's place among all wakes of that process by the one that asked.
-    pub(super) place: usize,
+    /// How often the process that asked has woken it since.
+    pub(super) later_wakes: u32,
 }
 
 /// The asks of one process in the order of time.
 #[derive(Debug)]
 pub(super) struct OpenAsks {
-    asks: Vec<PlacedAsk>,
+    asks: Vec<KnownAsk>,
     /// When each was first answered.
     open_until: Vec<Timestamp>,
     /// The last of those in each [`BLOCK`].
@@ -48,8 +50,8 @@ pub(super) struct OpenAsks {
 
 impl OpenAsks {
     /// Puts asks, each with when it was first answered ([`NextAnswers::find`]), into order.
-    pub(super) fn new(mut asks: Vec<(PlacedAsk, Timestamp)>) -> Self {
-        asks.sort_unstable_by_key(|(placed, _)| (placed.ask.at, placed.ask.wait));
+    pub(super) fn new(mut asks: Vec<(KnownAsk, Timestamp)>) -> Self {
+        asks.sort_unstable_by_key(|(known, _)| (known.ask.at, known.ask.wait));
         let (asks, open_until): (Vec<_>, Vec<_>) = asks.into_iter().unzip();
         let last = |block: &[Timestamp]| block.iter().copied().max().unwrap_or(NEVER);
         let block_open_until = open_until.chunks(BLOCK).map(last).collect();
@@ -61,8 +63,8 @@ impl OpenAsks {
         &self,
         (from, to): (Timestamp, Timestamp),
         until: Timestamp,
-    ) -> impl Iterator<Item = PlacedAsk> + '_ {
-        let count_before = |at| self.asks.partition_point(|placed| placed.ask.at < at);
+    ) -> impl Iterator<Item = KnownAsk> + '_ {
+        let count_before = |at| self.asks.partition_point(|known| known.ask.at < at);
         let (begin, end) = (count_before(from), count_before(to));
         (begin / BLOCK..end.div_ceil(BLOCK))
             .rev()
@@ -128,7 +130,7 @@ impl<'r> NextAnswers<'r> {
 mod tests {
     use proptest::{collection::vec, prelude::*};
 
-    use super::{Addresses, BLOCK, NEVER, NextAnswers, OpenAsks, PlacedAsk};
+    use super::{Addresses, BLOCK, KnownAsk, NEVER, NextAnswers, OpenAsks};
     use crate::{
         blame::process_wakes::Ask,
         timeline::{ThreadIndex, WaitIndex},
@@ -139,10 +141,10 @@ mod tests {
     const CONNECTIONS: [Option<Addresses<'static>>; 5] =
         [None, Some(("a", "b")), Some(("b", "a")), Some(("a", "c")), Some(("c", "a"))];
 
-    fn placed(at: u64, n: usize) -> PlacedAsk {
+    fn known(at: u64, n: u32) -> KnownAsk {
         let (asker, callee) = (ThreadIndex(0), ThreadIndex(1));
-        let ask = Ask { at: Timestamp(at), asker, callee, wait: WaitIndex(n.try_into().unwrap()) };
-        PlacedAsk { ask, callee: Tgid(1), place: n }
+        let ask = Ask { at: Timestamp(at), asker, callee, wait: WaitIndex(n) };
+        KnownAsk { ask, begun: None, callee: Tgid(1), later_wakes: 0 }
     }
 
     proptest! {
@@ -152,17 +154,17 @@ mod tests {
             (from, to, until) in (0_u64..60, 0_u64..70, 0_u64..80),
         ) {
             let end = |answered: Option<u64>| answered.map_or(NEVER, Timestamp);
-            let all = (0..).zip(&asks).map(|(n, &(at, answered))| (placed(at, n), end(answered)));
+            let all = (0..).zip(&asks).map(|(n, &(at, answered))| (known(at, n), end(answered)));
             let index = OpenAsks::new(all.clone().collect());
             let found: Vec<_> = index
                 .newest_first((Timestamp(from), Timestamp(to)), Timestamp(until))
-                .map(|placed| (placed.ask.at.0, placed.place))
+                .map(|known| (known.ask.at.0, known.ask.wait))
                 .collect();
             let mut expected: Vec<_> = all
-                .filter(|&(placed, open_until)| {
-                    (from..to).contains(&placed.ask.at.0) && open_until >= Timestamp(until)
+                .filter(|&(known, open_until)| {
+                    (from..to).contains(&known.ask.at.0) && open_until >= Timestamp(until)
                 })
-                .map(|(placed, _)| (placed.ask.at.0, placed.place))
+                .map(|(known, _)| (known.ask.at.0, known.ask.wait))
                 .collect();
             expected.sort_unstable();
             expected.reverse();

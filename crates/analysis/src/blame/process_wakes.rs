@@ -23,8 +23,9 @@ use crate::timeline::{ThreadIndex, WaitIndex};
 use super::{
     Blame, ConnectionSide, FrameEvidence,
     cause::Cause,
-    open_asks::{Addresses, NextAnswers, OpenAsks, PlacedAsk},
+    open_asks::{Addresses, KnownAsk, NextAnswers, OpenAsks},
     pattern_analysis::PatternAnalysis,
+    slices::SliceStart,
 };
 
 /// How many wakes are gone through in search of one: an ask is among the newest of them, unless
@@ -151,10 +152,14 @@ impl ProcessWakes {
         of_pair.map_or(&[], Vec::as_slice)
     }
 
-    /// Returns whether [`Self::newest_first`] comes to a wake, by its place.
-    fn is_among_newest(&self, pair: (Tgid, Tgid), place: usize, to: Timestamp) -> bool {
-        let end = self.between(pair).partition_point(|wake| wake.at < to);
-        end.saturating_sub(MAX_SEARCHED) <= place
+    /// Returns whether an ask of a process is one of those that are gone through of all before `to`.
+    fn is_among_newest(&self, process: Tgid, known: &KnownAsk, to: Timestamp) -> bool {
+        let later = known.later_wakes as usize;
+        later < MAX_SEARCHED || {
+            let all = self.between((process, known.callee));
+            let end = all.partition_point(|wake| wake.at < to);
+            later.saturating_sub(all.len() - end) < MAX_SEARCHED
+        }
     }
 }
 
@@ -240,20 +245,22 @@ impl Blame<'_> {
     }
 
     /// Finds what a process asked another for in `from..to`, for the waiter in question, and had
-    /// no answer to by `until`. None if there is nothing, or more than one.
+    /// no answer to by `until`. None if there is nothing, or more than one. `is_for_waiter` gets each ask with
+    /// what had set the thread that asked to work.
     pub(super) fn find_open_ask(
         &self,
         process: Tgid,
         (from, to): (Timestamp, Timestamp),
         until: Timestamp,
-        is_for_waiter: impl Fn(&Ask) -> bool,
+        is_for_waiter: impl Fn(&Ask, Option<SliceStart>) -> bool,
     ) -> Option<Ask> {
         let by_process = self.process_wakes.wakes.get(&process)?;
         let asks = by_process.asks.get_or_init(|| self.find_asks(process, &by_process.by_woken));
         let mut open: Option<Ask> = None;
-        for PlacedAsk { ask, callee, place } in asks.newest_first((from, to), until) {
-            if !self.process_wakes.is_among_newest((process, callee), place, to)
-                || !is_for_waiter(&ask)
+        for known in asks.newest_first((from, to), until) {
+            let KnownAsk { ask, begun, .. } = known;
+            if !self.process_wakes.is_among_newest(process, &known, to)
+                || !is_for_waiter(&ask, begun)
             {
                 continue;
             }
@@ -272,7 +279,7 @@ impl Blame<'_> {
         for (&callee, wakes) in by_woken {
             let mut next_answers = NextAnswers::default();
             let mut answers = self.process_wakes.between((callee, process)).iter().rev().peekable();
-            for (place, wake) in wakes.iter().enumerate().rev() {
+            for (wake, later_wakes) in wakes.iter().rev().zip(0..) {
                 while let Some(answer) = answers.next_if(|answer| answer.at >= wake.at) {
                     let thread = self.waker_thread(answer.wait).map(|(thread, _)| thread);
                     next_answers.add(answer.at, thread, self.connection_of_wake(answer.wait));
@@ -282,7 +289,8 @@ impl Blame<'_> {
                 asks.extend(ask.map(|ask| {
                     let connection = self.connection_of_wake(ask.wait);
                     let answered = next_answers.find(ask.callee, connection);
-                    (PlacedAsk { ask, callee, place }, answered)
+                    let begun = self.find_slice_start(ask.asker, ask.at);
+                    (KnownAsk { ask, begun, callee, later_wakes }, answered)
                 }));
             }
         }

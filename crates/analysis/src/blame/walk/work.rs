@@ -23,6 +23,7 @@ use super::{
         mailboxes::MailboxId,
         pattern_analysis::PatternAnalysis,
         process_wakes::{Ask, AskSearch},
+        slices::{MAX_SLICE_INTERVALS, begins_slice},
         work_waits::{Expects, WorkWait},
     },
     ChainPosition, HopTo, Leg, TimeRange, Walker,
@@ -30,12 +31,6 @@ use super::{
 
 /// What a loop's time is blamed on where nothing shows what it waited for.
 pub(super) const NOT_EXPLAINED: BlameKind = BlameKind::Unattributed(Reason::EventLoop);
-
-/// The number of hand-overs that are followed from one thread of a process to the next.
-const MAX_HAND_OVERS: usize = 8;
-
-/// The number of intervals that are gone through to find what a thread was set to work by.
-const MAX_SLICE_INTERVALS: usize = 256;
 
 /// How much later than the loop answers its client a server may go back to waiting that the loop's answer
 /// is from: the loop, awake on another CPU, may be the quicker of the two.
@@ -492,7 +487,7 @@ impl Walker<'_> {
 
     /// Returns when a thread was last set to work by the one that waits for it, if that was in
     /// `stretch`.
-    fn find_request_of_waiter(
+    pub(super) fn find_request_of_waiter(
         &self,
         thread: ThreadIndex,
         stretch: TimeRange,
@@ -532,9 +527,10 @@ impl Walker<'_> {
 
     fn find_open_ask(&self, rest: TimeRange, leg: &Leg) -> Option<Ask> {
         let process = self.blame.timeline.thread(leg.thread)?.tgid;
-        let range = (self.find_awake_since(rest.from), rest.to);
-        self.blame.find_open_ask(process, range, leg.to, |ask| {
-            self.is_for_waiter(ask, rest, leg) && self.is_proven_ask(ask)
+        let behalf = self.behalf_of_waiter(rest, leg);
+        let range = (behalf.awake_since(), rest.to);
+        self.blame.find_open_ask(process, range, leg.to, |ask, begun| {
+            behalf.includes(ask, || begun) && self.is_proven_ask(ask)
         })
     }
 
@@ -584,29 +580,15 @@ impl Walker<'_> {
         done().is_some_and(|done| (rest.to..=leg.to + DONE_AFTER_ANSWER).contains(&done))
     }
 
-    /// Returns whether something was asked for on behalf of a thread of the chain: the thread that
-    /// asked had been set to work by that one. A request that comes while the loop is awake sets
-    /// nobody to work: then the thread that asked must have been awake when the wait began.
-    ///
-    /// ```text
-    /// A     --ask--+===== waits ====
-    /// loop  ..[ B ... asks U ]..poll
-    /// ```
+    /// Returns whether something was asked for on behalf of a thread of the chain.
     fn is_for_waiter(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
-        let Some((_, waiters)) = self.threads.split_last() else { return false };
-        // What was asked for the same client before is answered already.
-        let awake_since = self.find_awake_since(rest.from);
-        if waiters.contains(&ask.callee) || ask.at < awake_since {
-            return false;
-        }
-        let Some(begun) = self.find_slice_start(ask.asker, ask.at) else { return false };
-        waiters.contains(&begun.giver)
-            || (begun.at <= rest.from && self.find_request_of_waiter(leg.thread, rest).is_none())
+        let begun = || self.blame.find_slice_start(ask.asker, ask.at);
+        self.behalf_of_waiter(rest, leg).includes(ask, begun)
     }
 
     /// Returns since when the thread that waits from `from` on had been awake before. It asked in that
     /// time: on a busy machine, the answer can be under way before it gets to wait.
-    fn find_awake_since(&self, from: Timestamp) -> Timestamp {
+    pub(super) fn find_awake_since(&self, from: Timestamp) -> Timestamp {
         let awake_since = || {
             let (_, waiters) = self.threads.split_last()?;
             let track = &self.blame.timeline.thread(*waiters.last()?)?.track;
@@ -618,44 +600,4 @@ impl Walker<'_> {
         };
         awake_since().unwrap_or(from)
     }
-
-    /// Finds what a thread was set to work by that is awake at `at`, back to another process or to one that
-    /// waits for it.
-    fn find_slice_start(&self, thread: ThreadIndex, at: Timestamp) -> Option<SliceStart> {
-        let (mut thread, mut at) = (thread, at);
-        for _ in 0..MAX_HAND_OVERS {
-            let track = &self.blame.timeline.thread(thread)?.track;
-            let end = track.count_begun_before(at, track.len());
-            let begun_by = (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev().find_map(|place| {
-                let interval = track.get(place)?;
-                let State::Blocked(wait) = interval.state else { return None };
-                let (_, pattern) = self.blame.pattern(wait)?;
-                begins_slice(pattern).then_some((wait, pattern))
-            });
-            let (wait, pattern) = begun_by?;
-            let WakeSource::Task(_) = self.blame.wake_source(wait) else { return None };
-            let (giver, woken) = self.blame.recorded_waker_thread(wait)?;
-            (thread, at) = (giver, woken);
-            let is_of_waiter =
-                self.threads.split_last().is_some_and(|(_, waiters)| waiters.contains(&giver));
-            let is_passed_on =
-                matches!(pattern.work_wait, WorkWait::HandedOver | WorkWait::OwnProcess);
-            if is_of_waiter || pattern.mailbox.is_some() || !is_passed_on {
-                return Some(SliceStart { giver, at });
-            }
-        }
-        None
-    }
-}
-
-/// Returns whether a thread that comes out of a wait begins something new.
-fn begins_slice(pattern: &PatternAnalysis) -> bool {
-    pattern.work_wait != WorkWait::No || pattern.idle_hint == IdleHint::Idle
-}
-
-/// What set a process to work.
-struct SliceStart {
-    /// The thread that did.
-    giver: ThreadIndex,
-    at: Timestamp,
 }

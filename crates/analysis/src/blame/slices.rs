@@ -1,0 +1,65 @@
+//! What a thread that serves others was set to work by.
+//!
+//! ```text
+//! A     --asks--+========= waits ===========
+//! loop  ..poll..[ its slice: works for A ]..poll..
+//! ```
+
+use offwake_recording::units::Timestamp;
+
+use crate::timeline::{State, ThreadIndex};
+
+use super::{Blame, IdleHint, WakeSource, pattern_analysis::PatternAnalysis, work_waits::WorkWait};
+
+/// The number of intervals that are gone through to find what a thread was set to work by.
+pub(super) const MAX_SLICE_INTERVALS: usize = 256;
+
+/// What set a thread to work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SliceStart {
+    /// The thread that did.
+    pub(super) giver: ThreadIndex,
+    pub(super) at: Timestamp,
+    pub(super) origin: SliceOrigin,
+}
+
+/// Whose work a slice may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SliceOrigin {
+    /// The giver's own.
+    Giver,
+    /// That of whoever had set the giver to work, which is in the same process.
+    BeforeGiver,
+}
+
+impl Blame<'_> {
+    /// Finds what last set a thread to work that is awake at `at`.
+    pub(super) fn find_slice_start(
+        &self,
+        thread: ThreadIndex,
+        at: Timestamp,
+    ) -> Option<SliceStart> {
+        let track = &self.timeline.thread(thread)?.track;
+        let end = track.count_begun_before(at, track.len());
+        let begun_by = (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev().find_map(|place| {
+            let interval = track.get(place)?;
+            let State::Blocked(wait) = interval.state else { return None };
+            let (_, pattern) = self.pattern(wait)?;
+            begins_slice(pattern).then_some((wait, pattern))
+        });
+        let (wait, pattern) = begun_by?;
+        let WakeSource::Task(_) = self.wake_source(wait) else { return None };
+        let (giver, at) = self.recorded_waker_thread(wait)?;
+        let is_passed_on = matches!(pattern.work_wait, WorkWait::HandedOver | WorkWait::OwnProcess);
+        let origin = match is_passed_on && pattern.mailbox.is_none() {
+            true => SliceOrigin::BeforeGiver,
+            false => SliceOrigin::Giver,
+        };
+        Some(SliceStart { giver, at, origin })
+    }
+}
+
+/// Returns whether a thread that comes out of a wait begins something new.
+pub(super) fn begins_slice(pattern: &PatternAnalysis) -> bool {
+    pattern.work_wait != WorkWait::No || pattern.idle_hint == IdleHint::Idle
+}
