@@ -45,11 +45,11 @@ fn explain_wait(seen: &str) -> String {
 #[test]
 fn a_coroutine_is_named_by_what_its_thread_does_at_other_times() {
     let text = explain_wait("app main.saveCache");
-    assert!(text.contains("(at other times in main.saveCache)"), "{text}");
+    assert!(text.contains("(its goroutine: main.saveCache)"), "{text}");
 }
 
 #[test]
 fn the_runtimes_own_functions_name_no_coroutine() {
     let text = explain_wait("app runtime.main");
-    assert!(!text.contains("at other times"), "{text}");
+    assert!(!text.contains("goroutine"), "{text}");
 }

@@ -162,10 +162,9 @@ impl Words<'_> {
                 Relation::OtherProcess => program_name(known),
             })
         });
-        if let Some(coroutine) = &slept.coroutine {
+        if slept.coroutine.is_some() {
             let next = next.as_deref().unwrap_or("another thread");
-            let function = text::terminal(&coroutine.function);
-            return format!("waits for {next} (at other times in {function})");
+            return format!("waits for {next}{}", name_goroutine(slept));
         }
         match slept.evidence {
             FrameEvidence::Lock(lock) => {
@@ -364,7 +363,16 @@ fn describe_timer(slept: Option<&SleepMeaning>) -> String {
         _ if let Some(KernelWait::Memory(memory)) = slept.kernel => memory.describe().to_owned(),
         (_, FrameEvidence::NameLookup) => "gets no answer from a name server (DNS)".to_owned(),
         (_, FrameEvidence::Lock(lock)) => format!("waits for {} until a timeout", lock.words()),
-        _ => "waits until a timeout".to_owned(),
+        _ => format!("waits until a timeout{}", name_goroutine(slept)),
+    }
+}
+
+/// Names the goroutine that has a thread of its own by the function that it is seen in when it does not
+/// wait: ` (its goroutine: main.saveCache)`.
+fn name_goroutine(slept: &SleepMeaning) -> String {
+    match &slept.coroutine {
+        Some(seen) => format!(" (its goroutine: {})", text::terminal(&seen.function)),
+        None => String::new(),
     }
 }
 

@@ -236,10 +236,25 @@ impl PathSums {
                 holder: None,
             };
         };
+        let place = self.place_before_last_hop(meanings, root, part.chain, chains);
+        let program = meanings.programs.program_under_name(last.thread);
+        if end.kind == BlameEntryKind::Timer
+            && let Some(coroutine) = self.places.get(place.0 as usize)
+            && coroutine.program == program
+            && meanings.is_of_own_coroutine(coroutine.slept)
+        {
+            // Whichever thread of the runtime ran the timer, it is the coroutine that waited for it.
+            let (place, thread, slept) = match coroutine.before {
+                Some(before) => (before, coroutine.thread, coroutine.slept),
+                None => (place, waiter, MeaningId::NONE),
+            };
+            let (stack, holder) = (StackPairId::NONE, None);
+            return EndKey { place, thread, program, slept, end, stack, holder };
+        }
         EndKey {
-            place: self.place_before_last_hop(meanings, root, part.chain, chains),
+            place,
             thread: last.thread.thread,
-            program: meanings.programs.program_under_name(last.thread),
+            program,
             slept: meanings.meaning_of_sleep(part.slept),
             end,
             stack: match end.kind {

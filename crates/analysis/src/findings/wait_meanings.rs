@@ -132,6 +132,12 @@ impl<'a> WaitMeanings<'a> {
         self.list.get(id.0 as usize).cloned().flatten()
     }
 
+    /// Returns whether a thread slept that is one coroutine's own.
+    pub(super) fn is_of_own_coroutine(&self, id: MeaningId) -> bool {
+        let meaning = self.list.get(id.0 as usize).and_then(Option::as_ref);
+        meaning.is_some_and(|slept| slept.evidence == FrameEvidence::OwnCoroutine)
+    }
+
     /// Returns the stopped processes that have the other end of what a wait was on.
     pub(super) fn stopped_peers(&self, wait: WaitIndex) -> BTreeSet<Tgid> {
         if self.stopped.is_empty() {
