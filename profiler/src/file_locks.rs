@@ -7,6 +7,9 @@
 //! ```
 //! <https://github.com/torvalds/linux/blob/v6.12/fs/locks.c#L2720>
 //!
+//! A lock that belongs to an open file (`flock`, `F_OFD_SETLKW`) is held by whoever has that file open,
+//! which is not always the process in the list: see [`open_file_holders`].
+//!
 //! Who asks for a lock now and then, and sleeps in between, is not in the list. SQLite does, and is
 //! known by the bytes that it locks: whoever has such a file open and sleeps may wait for its lock.
 //!
@@ -14,6 +17,8 @@
 //! 2: POSIX  ADVISORY  WRITE 1957 fe:00:10273008 1073741825 1073741825   1957 writes to a database
 //! /proc/2005/fdinfo/4:  ino: 10273008                                   2005, asleep, has it open
 //! ```
+
+mod open_file_holders;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -60,7 +65,7 @@ pub(crate) fn find_awaited(open: &[Wait]) -> Vec<AwaitedFileLock> {
         return Vec::new();
     }
     let Some(list) = read_list() else { return Vec::new() };
-    let mut awaited = if waits_for_lock { parse(&list) } else { Vec::new() };
+    let mut awaited = if waits_for_lock { with_holders(parse(&list)) } else { Vec::new() };
     awaited.extend(find_databases(&asleep, &locked_databases(&list)));
     with_names(awaited)
 }
@@ -69,6 +74,21 @@ fn read_list() -> Option<String> {
     let mut bytes = Vec::new();
     File::open("/proc/locks").ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Puts whoever has the open file in place of the process that took its lock.
+fn with_holders(parsed: Vec<(AwaitedFileLock, Option<&str>)>) -> Vec<AwaitedFileLock> {
+    let locks = parsed.iter().filter_map(|(_, lock)| *lock).collect();
+    let holders = open_file_holders::find_holders(&locks);
+    let mut awaited = Vec::new();
+    for (mut lock, of_open_file) in parsed {
+        if let Some(text) = of_open_file {
+            let holder = holders.get(text).copied();
+            lock.holder = holder.map(|tgid| PeerProcess { tgid, comm: String::new() });
+        }
+        awaited.push(lock);
+    }
+    awaited
 }
 
 /// Adds the names of the processes that hold the locks.
@@ -169,8 +189,9 @@ fn device_of_mount(mountinfo: &str, mount: u64) -> Option<u32> {
     Some(major.parse::<u32>().ok()? << MINOR_BITS | minor.parse::<u32>().ok()?)
 }
 
-/// Finds the waiters in the kernel's list, each with who holds what it waits for.
-fn parse(list: &str) -> Vec<AwaitedFileLock> {
+/// Finds the waiters in the kernel's list, each with who took what it waits for, and with the lock as the
+/// list has it if that is an open file's.
+fn parse(list: &str) -> Vec<(AwaitedFileLock, Option<&str>)> {
     let mut awaited = Vec::new();
     let mut holder: Option<Line<'_>> = None;
     for line in list.lines().filter_map(Line::parse) {
@@ -179,12 +200,13 @@ fn parse(list: &str) -> Vec<AwaitedFileLock> {
         } else if let Some(holder) = holder.filter(|holder| holder.number == line.number)
             && awaited.len() < MAX_WAITERS
         {
-            awaited.push(AwaitedFileLock {
+            let lock = AwaitedFileLock {
                 device: line.device,
                 inode: line.inode,
                 waiter: line.process,
                 holder: holder.process.map(|tgid| PeerProcess { tgid, comm: String::new() }),
-            });
+            };
+            awaited.push((lock, holder.of_open_file));
         }
     }
     awaited
@@ -200,6 +222,8 @@ struct Line<'a> {
     device: u32,
     inode: u64,
     is_write: bool,
+    /// All from the kind on, if the lock belongs to an open file.
+    of_open_file: Option<&'a str>,
     first_byte: Option<u64>,
 }
 
@@ -227,6 +251,8 @@ impl<'a> Line<'a> {
         if !matches!(kind, "FLOCK" | "POSIX" | "OFDLCK") {
             return None;
         }
+        let text = line.split_once(kind).map_or("", |(before, _)| &line[before.len()..]).trim_end();
+        let of_open_file = (kind != "POSIX").then_some(text);
         let (_advisory, access) = (words.next()?, words.next()?);
         // -1 for locks of open files; 0 for a process outside of the PID namespace.
         let process = words.next()?.parse::<u32>().ok().filter(|&tgid| tgid != 0).map(Tgid);
@@ -240,6 +266,7 @@ impl<'a> Line<'a> {
             process,
             device: major << MINOR_BITS | minor,
             inode,
+            of_open_file,
             is_write: access == "WRITE",
             first_byte: words.next().and_then(|byte| byte.parse().ok()),
         })
@@ -249,6 +276,7 @@ impl<'a> Line<'a> {
 /// Parses any text as each of the files that are read here, for the fuzzer.
 pub(crate) fn parse_hostile(text: &str) {
     assert!(parse(text).len() <= MAX_WAITERS);
+    assert!(open_file_holders::parse_locks(text).count() <= text.lines().count());
     let _databases = locked_databases(text);
     let _descriptor = parse_descriptor(text);
     let _device = device_of_mount(text, 36);
@@ -328,13 +356,17 @@ mod tests {
             waiter: waiter.map(Tgid),
             holder: holder.map(|tgid| PeerProcess { tgid: Tgid(tgid), comm: String::new() }),
         };
+        let flock = "FLOCK  ADVISORY  WRITE 1957 fe:00:10273008 0 EOF";
         assert_eq!(
             parse(LIST),
             [
-                lock(10_273_009, Some(2006), Some(1957)),
-                lock(10_273_009, None, Some(1957)),
-                lock(10_273_008, Some(2005), Some(1957)),
-                lock(10_133_506, None, None),
+                (lock(10_273_009, Some(2006), Some(1957)), None),
+                (lock(10_273_009, None, Some(1957)), None),
+                (lock(10_273_008, Some(2005), Some(1957)), Some(flock)),
+                (
+                    lock(10_133_506, None, None),
+                    Some("OFDLCK ADVISORY  READ -1 fe:00:10133506 0 EOF")
+                ),
             ]
         );
     }

@@ -13,6 +13,8 @@ pub struct AwaitedFileLock {
     /// The process that waits. None for a lock of an open file (`F_OFD_SETLKW`): the kernel's list
     /// names no process there.
     pub waiter: Option<Tgid>,
-    /// The process that took the lock, under the same condition. Its name is empty if it had gone.
+    /// The process that held the lock. Of a lock of an open file (`flock`, `F_OFD_SETLKW`), the one from
+    /// which all others inherited that file that have it open; none if it is not one, or was not found.
+    /// Its name is empty if it had gone.
     pub holder: Option<PeerProcess>,
 }
