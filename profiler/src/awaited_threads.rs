@@ -163,7 +163,10 @@ impl OpenWait {
             in_target: wait.in_target,
             file: wait.file,
             may_be_for_filesystem: fuse_servers::may_be_for_filesystem(wait),
-            is_for_child: matches!(call, Some("wait4" | "waitpid" | "waitid")),
+            is_for_child: matches!(
+                call,
+                Some("wait4" | "waitpid" | "waitid" | "vfork" | "clone" | "clone3")
+            ),
         }
     }
 }

@@ -8,8 +8,8 @@ use offwake_analysis::{
 };
 use offwake_recording::{
     AwaitedFileLock, FileKind, LockKind, LockOwner, OpenFile, PeerProcess, Recording, SocketRole,
-    StackRef, Syscall, ThreadRef, Wait,
-    units::{Nanos, Tgid, Tid},
+    StackRef, Syscall, ThreadRef, Wait, WakeContext,
+    units::{Nanos, Tgid, Tid, Timestamp},
 };
 
 use crate::{
@@ -247,6 +247,50 @@ fn a_chain_goes_on_over_file_locks_children_and_connections() {
     assert!(found.cause.text.ends_with("waits for a child in run_tar"), "{found:#?}");
 }
 
+/// `vfork` and `posix_spawn` return once the child has a program of its own. Here it never gets that far.
+#[test]
+fn who_spawns_a_child_waits_for_what_the_child_waits_for() {
+    const VFORK: u32 = 58;
+    const OPENAT: u32 = 257;
+    let mut r = asleep(&[7, 60]);
+    let spawns = kernel(&mut r, &["schedule", "wait_for_completion", "wait_for_vfork_done"]);
+    change(&mut r, 7, |wait| {
+        wait.syscall = syscall(VFORK, [0; 6]);
+        wait.kernel_stack = spawns;
+    });
+    for event in r.thread_events.iter_mut().filter(|event| event.tid == Tid(60)) {
+        event.parent = Tgid(7);
+    }
+    let opens = kernel(&mut r, &["schedule", "wait_for_partner", "fifo_open", "do_dentry_open"]);
+    let stack = user(&mut r, 60, &["libc.so.6 open", "app redirect_output", "app main"]);
+    change(&mut r, 60, |wait| {
+        sets(stack, syscall(OPENAT, [0; 6]))(wait);
+        wait.kernel_stack = opens;
+    });
+    let found = &findings(&mut r)[0];
+    let told: Vec<_> = found.chain.iter().map(|hop| (hop.tid.unwrap().0, &*hop.what)).collect();
+    let opens = "waits until somebody opens the other end of a FIFO";
+    assert_eq!(told, [(7, "waits for its child thread60 60"), (60, opens)]);
+    assert_eq!(found.cause.text, format!("thread60 60 {opens} in redirect_output"));
+    // Of two children, one may have nothing to do with it.
+    live(&mut r, 61, &"#".repeat(LENGTH), 0);
+    for event in r.thread_events.iter_mut().filter(|event| event.tid == Tid(61)) {
+        event.parent = Tgid(7);
+    }
+    assert_eq!(findings(&mut r)[0].chain.len(), 1);
+}
+
+/// A server that reads its commands from a FIFO opens it anew after each. The others go on.
+#[test]
+fn who_opens_a_fifo_beside_others_that_work_may_be_idle() {
+    let mut r = asleep(&[7]);
+    live(&mut r, 8, &"#".repeat(LENGTH), 0);
+    let opens = kernel(&mut r, &["schedule", "wait_for_partner", "fifo_open", "do_dentry_open"]);
+    change(&mut r, 7, |wait| wait.kernel_stack = opens);
+    in_process(&mut r, 8, &[7, 8]);
+    assert!(findings(&mut r).iter().all(|found| !found.still_waiting));
+}
+
 #[test]
 fn a_holder_of_many_threads_is_named_as_a_process() {
     let mut r = asleep(&[7, 60, 61]);
@@ -338,6 +382,36 @@ fn what_most_threads_of_a_server_wait_for_that_does_not_answer_is_told() {
     in_process(&mut r, 60, &[60, 61]);
     let found = findings(&mut r).remove(0);
     assert!(found.lines.iter().all(|line| line.depth < 2), "{found:#?}");
+}
+
+/// MariaDB asks for a metadata lock once a second, for as long as somebody else has it. The last piece
+/// of that is never older than a second, however long the thread has waited.
+#[test]
+fn a_wait_for_a_lock_that_begins_anew_is_as_old_as_its_first_piece() {
+    let told = |function: &str| {
+        let mut r = asleep(&[7, 60]);
+        let pieces = format!("#{}#{}", ".".repeat(LENGTH - 502), "_".repeat(500));
+        live(&mut r, 61, &pieces, 0);
+        waits_at_socket(&mut r, 7, RECVFROM, SocketRole::Asking, 60);
+        waits_in(&mut r, 61, function, "alter_table", WAIT_BITSET);
+        change(&mut r, 61, |wait| {
+            wait.timeout = Some(Nanos(2_498 * TICK));
+            if let Some(wake) = &mut wait.wake {
+                wake.context = WakeContext::Hrtimer;
+            } else {
+                // It looked for 200 us, and slept again.
+                wait.off = Timestamp(wait.off.0 - 800_000);
+            }
+        });
+        in_process(&mut r, 60, &[60, 61]);
+        let found = findings(&mut r).remove(0);
+        assert_eq!(found.cause.text, "thread60 60 has not answered");
+        found.lines.into_iter().filter(|line| line.depth == 2).map(|line| line.text).collect()
+    };
+    let waiting: Vec<String> = told("MDL_wait::timed_wait");
+    assert_eq!(waiting, ["thread60 60 [thread61] waits for a metadata lock (MDL)"]);
+    // A pool's thread that looks for work now and then has waited for none of it.
+    assert_eq!(told("pthread_cond_timedwait"), [""; 0]);
 }
 
 #[test]

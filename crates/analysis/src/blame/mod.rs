@@ -406,6 +406,12 @@ impl<'a> Blame<'a> {
         }
     }
 
+    /// Returns whether a timer or a signal ended a wait that the thread began anew, so that it is a piece
+    /// of one longer wait, of which `last` is the last piece.
+    pub(crate) fn is_piece_before(&self, wait: WaitIndex, last: WaitIndex) -> bool {
+        self.timed_retries.last_piece(wait) == Some(last)
+    }
+
     /// Returns the thread that held an interpreter's lock as the time to wait for it was up: in this
     /// piece of a wait, or in its last one.
     fn interpreter_lock_holder(&self, wait: WaitIndex) -> Option<ThreadIndex> {

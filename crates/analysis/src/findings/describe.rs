@@ -202,6 +202,10 @@ impl Words<'_> {
                     None => "waits to connect".to_owned(),
                 };
             }
+            Some(KernelWait::OpenFifo) => {
+                let who = next.unwrap_or_else(|| "somebody".to_owned());
+                return format!("waits until {who} opens the other end of a FIFO");
+            }
             Some(KernelWait::Lock(lock)) if slept.cause == Cause::KernelLock => {
                 return lock.describe_wait().to_owned();
             }

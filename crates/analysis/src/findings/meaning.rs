@@ -80,10 +80,20 @@ pub(super) enum KernelWait {
     Writeback,
     /// Whoever listens, until it accepts the connection.
     Connect,
+    /// Whoever opens a named pipe (FIFO) at its other end.
+    OpenFifo,
     /// Memory: a page that is not there, or free memory.
     Memory(MemoryWait),
     /// A lock of the kernel's.
     Lock(KernelLock),
+}
+
+impl KernelWait {
+    /// Returns whether who waits like that is in the middle of something. Who opens a FIFO to read from it
+    /// may be a server that waits for its next command.
+    pub(super) fn is_of_busy_thread(self) -> bool {
+        self != Self::OpenFifo
+    }
 }
 
 /// How threads slept, by its meaning.
@@ -427,6 +437,8 @@ fn find_filesystem_wait(name: &str) -> Option<KernelWait> {
         Some(KernelWait::Writeback)
     } else if begins(&["inet_stream_connect", "__inet_stream_connect", "unix_stream_connect"]) {
         Some(KernelWait::Connect)
+    } else if begins(&["fifo_open"]) {
+        Some(KernelWait::OpenFifo)
     } else {
         None
     }

@@ -28,7 +28,7 @@ use crate::{
 use super::{
     chain_words::{ChainTeller, Position, UNKNOWN_HOLDER},
     found::{Coverage, Found},
-    meaning::SleepMeaning,
+    meaning::{KernelWait, SleepMeaning},
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     open_chains::{Awaited, Link, LockCall, OpenChain, OpenWaitGraph, Owner},
     root::RootKey,
@@ -211,7 +211,7 @@ fn split_by_owner(wait: &OpenWait, graph: &OpenWaitGraph<'_>) -> Vec<(OpenChain,
 fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
     match meaning.cause {
         _ if is_lock(meaning) || wait.state == 'D' => true,
-        _ if meaning.kernel.is_some() => true,
+        _ if meaning.kernel.is_some_and(KernelWait::is_of_busy_thread) => true,
         Cause::Disk
         | Cause::PageFault
         | Cause::Memory

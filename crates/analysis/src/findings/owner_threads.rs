@@ -18,6 +18,7 @@ use crate::{
 
 use super::{
     chain_words::{ChainTeller, Position},
+    meaning::KernelWait,
     model::FindingLine,
     open_chains::OpenChain,
     write::FindingWriter,
@@ -109,7 +110,11 @@ impl ChainTeller<'_> {
         let Some(meaning) = self.meaning(thread, writer) else { return false };
         let evidence = self.blame.frame_evidence(wait);
         match meaning.cause {
-            _ if meaning.lock().is_some() || meaning.kernel.is_some() => true,
+            _ if meaning.lock().is_some()
+                || meaning.kernel.is_some_and(KernelWait::is_of_busy_thread) =>
+            {
+                true
+            }
             Cause::Disk
             | Cause::PageFault
             | Cause::Memory

@@ -180,6 +180,8 @@ fn named_child(syscall: &Syscall) -> Option<NamedChild> {
             PID => Some(NamedChild::Pid(second)),
             _ => None,
         },
+        // A parent whose memory its child uses until that has a program of its own (`posix_spawn`).
+        "vfork" | "clone" | "clone3" => Some(NamedChild::Any),
         _ => None,
     }
 }

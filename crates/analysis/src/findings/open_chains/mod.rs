@@ -180,10 +180,22 @@ impl<'a> OpenWaitGraph<'a> {
         })
     }
 
-    /// Returns how long a thread had waited at the end, as far as the window shows.
+    /// Returns how long a thread had waited at the end, as far as the window shows: since the first piece
+    /// of its wait, if it began that anew whenever a timeout was over. `MariaDB` asks for a metadata
+    /// lock once a second.
     pub(super) fn open_time(&self, thread: ThreadIndex) -> Nanos {
-        let interval = self.open_wait(thread).and_then(|wait| self.timeline.blocked_interval(wait));
-        interval.map_or(Nanos(0), |interval| interval.to.since(interval.from))
+        let Some(open) = self.open_wait(thread) else { return Nanos(0) };
+        let track =
+            self.timeline.thread(thread).into_iter().flat_map(|life| life.track.iter().rev());
+        let pieces = track.filter_map(|interval| match interval.state {
+            State::Blocked(wait) => Some((wait, interval.from)),
+            _ => None,
+        });
+        let first = pieces
+            .take_while(|(wait, _)| *wait == open || self.blame.is_piece_before(*wait, open))
+            .map(|(_, from)| from)
+            .last();
+        first.map_or(Nanos(0), |from| self.recording.meta.window.end.since(from))
     }
 
     /// Returns whether a thread's open wait ends by itself when its time is up.
