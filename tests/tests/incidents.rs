@@ -27,6 +27,11 @@ fn a_file_lock_is_blamed_on_who_holds_it() -> Result<()> {
 }
 
 #[test]
+fn a_lock_that_a_script_inherited_is_blamed_on_what_the_script_does() -> Result<()> {
+    check_cause("script-lock")
+}
+
+#[test]
 fn an_exhausted_pool_is_blamed_on_who_has_the_connection() -> Result<()> {
     check_cause("starved-pool")
 }

@@ -141,6 +141,45 @@ pub fn start_file_lock(scene: &Scene) -> Result<Trouble> {
         .proof(move || find_in_proc_locks(&lock, backup, shop)))
 }
 
+/// `flock` of a shell script: the process that took the lock is gone.
+pub fn start_script_lock(scene: &Scene) -> Result<Trouble> {
+    let lock = scene.path("jobs.lock");
+    let script = |name: &str| {
+        let mut bash = Command::new("bash");
+        bash.arg(source_path(&format!("script-lock/{name}"))).arg(&lock);
+        bash
+    };
+    let backup = scene.start_and_wait(&mut script("backup.sh"))?;
+    let report = scene.start_and_wait(&mut script("report.sh"))?;
+    let taker = wait_until("the lock to be wanted", || find_taker(&lock))?;
+    let truth = format!(
+        "The child of the target, bash {report} (report.sh), waits in flock for {}. flock {taker} took \
+         that lock, and has ended. bash {backup} (backup.sh) keeps the file open, and waits for its \
+         child, python3 (upload.py), which sleeps in upload_dump.",
+        lock.display()
+    );
+    Ok(Trouble::for_process(report, truth)
+        .cause(&[r"upload\.py", "upload_dump"])
+        .innocents([Innocent::Process(report), Innocent::Process(backup)])
+        .proof(move || {
+            ensure!(!PathBuf::from(format!("/proc/{taker}")).exists(), "flock {taker} lives");
+            let still = find_taker(&lock)?.context("nobody waits for the lock any more")?;
+            ensure!(still == taker, "{still} has taken the lock");
+            Ok(format!("the kernel says that {taker} has the lock, which is no process"))
+        }))
+}
+
+/// Finds the process that took a lock for which another one waits, by the kernel's list.
+fn find_taker(lock: &PathBuf) -> Result<Option<u32>> {
+    let inode = fs::metadata(lock)?.ino();
+    let locks = fs::read_to_string("/proc/locks")?;
+    let (waiters, takers): (Vec<_>, Vec<_>) = (locks.lines())
+        .filter(|line| line.contains(&format!(":{inode} ")))
+        .partition(|line| line.contains("->"));
+    let taker = takers.first().and_then(|line| line.split_whitespace().nth(4));
+    Ok(taker.filter(|_| !waiters.is_empty()).and_then(|pid| pid.parse().ok()))
+}
+
 /// The kernel's list has the one that holds the lock, and the one that waits.
 fn find_in_proc_locks(lock: &PathBuf, holder: u32, waiter: u32) -> Result<String> {
     let inode = fs::metadata(lock)?.ino();

@@ -183,6 +183,11 @@ pub const INCIDENTS: &[Incident] = &[
         start: locks::start_file_lock,
     },
     Incident {
+        name: "script-lock",
+        about: "a script hangs at flock, for a lock whose taker has ended and left it to its parent",
+        start: locks::start_script_lock,
+    },
+    Incident {
         name: "mariadb-row-lock",
         about: "an UPDATE waits for a row of MariaDB whose session waits for its client",
         start: databases::start_mariadb,
