@@ -140,6 +140,12 @@ fn two_threads_that_want_what_the_other_has_are_a_deadlock_told_first_and_in_ful
     let behind = "stuck behind it: thread7 7 [main thread] waits for the end of thread thread8";
     assert!(found.lines.iter().any(|line| line.text.starts_with(behind)), "{found:#?}");
     assert_eq!(list.iter().filter(|found| found.kind == FindingKind::Deadlock).count(), 1);
+    // A picture's last box is the cause: who is stuck behind the deadlock is none.
+    let tree = report(&mut r).findings.hop_tree;
+    let [first, ..] = &*tree.boxes else { panic!("{tree:#?}") };
+    let [last] = &*first.children else { panic!("{first:#?}") };
+    assert_eq!(last.what, "still waits for a lock held by thread thread8");
+    assert!(last.children.is_empty(), "{last:#?}");
     // Nobody is told twice.
     let others: Vec<_> = list[1..].iter().flat_map(|found| &found.chain).collect();
     assert!(others.iter().all(|hop| hop.tid == Some(Tid(10))), "{others:#?}");

@@ -29,7 +29,7 @@ pub(super) fn describe_deadlocks(
 ) -> Vec<Found> {
     (deadlocks.iter())
         .filter_map(|deadlock| describe_deadlock(deadlock, teller, writer))
-        .map(|finding| Found::new(finding, BlameClass::HeldBack))
+        .map(|finding| Found::chain_alone(finding, BlameClass::HeldBack))
         .collect()
 }
 

@@ -43,6 +43,20 @@ impl Found {
         let hops = HopBox { detail, threads, time, children: notes, ..first };
         Self { finding, hops, coverage: Coverage::News }
     }
+
+    /// A finding of which a picture shows the chain alone: other lines tell of threads that are no cause.
+    pub(super) fn chain_alone(finding: Finding, class: BlameClass) -> Self {
+        let time = TimeByClass::new(class, finding.ns);
+        let mut behind: Option<HopBox> = None;
+        for hop in finding.chain.iter().rev() {
+            let children = behind.into_iter().collect();
+            behind = Some(HopBox { time, children, ..hop_box(hop) });
+        }
+        let detail = finding.lines.first().map(|line| line.detail.clone()).unwrap_or_default();
+        let threads = finding.threads;
+        let hops = HopBox { detail, threads, time, ..behind.unwrap_or_default() };
+        Self { finding, hops, coverage: Coverage::News }
+    }
 }
 
 /// Whether others tell what a finding says already.
