@@ -242,12 +242,6 @@ pub fn find_softirq_call(
     None
 }
 
-/// A pointer's value, by this CPU's scratch memory; 0 never comes.
-#[inline(always)]
-pub fn address_as_number(pointer: *mut c_void) -> u64 {
-    this_cpu().map_or(0, |context| pointer_as_number(&mut context.address, pointer))
-}
-
 /// A pointer's value. It goes through memory, because the verifier refuses arithmetic on the
 /// pointer as long as it knows its type; the accesses are volatile, so that the compiler can't
 /// bypass memory.

@@ -58,7 +58,7 @@ pub fn on_rename(task: Task, comm: *const c_void) {
         return;
     }
     let Some(local) = task_local::find(task) else { return };
-    let address = TaskAddress::from_task(task);
+    let address = TaskAddress::from_task(task, local);
     let (event, seq) = (thread_event::RENAME, local.seq);
     let mut record = task_local::thread_record(local, address, event, phase::UNKNOWN, seq);
     record.comm = [0; COMM_LEN];

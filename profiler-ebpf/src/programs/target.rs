@@ -10,7 +10,6 @@ use super::{
     maps::{TARGET_CGROUPS, TARGETS},
     ring::count_loss,
     task::Task,
-    task_address::TaskAddress,
 };
 
 /// Whether a thread belongs to the target.
@@ -59,7 +58,7 @@ pub fn add_child(task: Task) {
     if frozen(&CONFIG.target) != config::target::PROCESSES {
         return;
     }
-    let (process, parent) = (task.tgid(), TaskAddress::from_task(task).parent_tgid());
+    let (process, parent) = (task.tgid(), task.parent_tgid());
     // A child that is in the map already is left as it is: that is how it came there.
     if process == parent || TARGETS.get_ptr(process).is_some() || TARGETS.get_ptr(parent).is_none()
     {

@@ -265,6 +265,13 @@ impl Task {
         Registers(unsafe { bpf_task_pt_regs(self.as_ptr().cast()) as *const c_void })
     }
 
+    /// The parent process; 0 if there is none.
+    #[inline(always)]
+    pub fn parent_tgid(self) -> u32 {
+        let parent: u64 = peek(self.0 as u64 + offset(&CONFIG.offsets.task_real_parent) as u64);
+        peek(parent + offset(&CONFIG.offsets.task_tgid) as u64)
+    }
+
     /// Whether the thread has no user code: a kernel thread, or a worker of io_uring.
     #[inline(always)]
     pub fn is_kernel_thread(self) -> bool {

@@ -10,19 +10,27 @@ use profiler_ebpf::record::COMM_LEN;
 
 use super::{
     config::{CONFIG, offset},
-    interrupt_context,
+    interrupt_context::pointer_as_number,
     task::{Task, cgroup_id_at, peek},
+    task_local::TaskLocal,
 };
 
 /// The address of a `struct task_struct`.
 #[derive(Clone, Copy)]
-pub struct TaskAddress(pub u64);
+pub struct TaskAddress(u64);
 
 impl TaskAddress {
-    /// That of a task that the kernel vouches for.
+    /// That of a task that the kernel vouches for. It goes through the thread's own memory: on another
+    /// CPU, or in an interrupt, the same address may be written there at the same time, but no other.
     #[inline(always)]
-    pub fn from_task(task: Task) -> Self {
-        Self(interrupt_context::address_as_number(task.as_ptr()))
+    pub fn from_task(task: Task, local: &mut TaskLocal) -> Self {
+        Self(pointer_as_number(&mut local.task_address, task.as_ptr()))
+    }
+
+    /// The one that [`TaskAddress::from_task`] found last for a thread.
+    #[inline(always)]
+    pub fn last_found(local: &TaskLocal) -> Self {
+        Self(local.task_address)
     }
 
     #[inline(always)]

@@ -44,6 +44,8 @@ pub struct TaskLocal {
     /// Since when a CPU quota has kept the thread from running; of the time off the CPU whose flags
     /// have `THROTTLED` alone.
     pub throttle: OpenThrottle,
+    /// Memory of [`TaskAddress::from_task`].
+    pub task_address: u64,
     /// The kernel stacks that the thread has had.
     pub stack_cache: KernelStackCache,
 }
@@ -165,15 +167,16 @@ fn initialise(local: &mut TaskLocal, task: Task) {
 /// before the thread's next record.
 #[inline(always)]
 pub fn send_thread_info(local: &mut TaskLocal, task: Task, event: u32, phase: u32) {
-    send_properties(local, TaskAddress::from_task(task).0, event, phase);
+    let _found = TaskAddress::from_task(task, local);
+    send_properties(local, event, phase);
 }
 
-/// [`send_thread_info`], verified once for each program.
+/// Sends the properties of the thread whose address was found, and is verified once for each program.
 #[unsafe(no_mangle)]
-extern "C" fn send_properties(local: *mut TaskLocal, task: u64, event: u32, phase: u32) -> u64 {
+extern "C" fn send_properties(local: *mut TaskLocal, event: u32, phase: u32) -> u64 {
     // SAFETY: callers pass a thread's own; the verifier checks it.
     let Some(local) = (unsafe { local.as_mut() }) else { return 0 };
-    let record = thread_record(local, TaskAddress(task), event, phase, local.seq);
+    let record = thread_record(local, TaskAddress::last_found(local), event, phase, local.seq);
     local.is_identity_sent = u32::from(send_record(&record).is_ok());
     0
 }
@@ -181,7 +184,7 @@ extern "C" fn send_properties(local: *mut TaskLocal, task: u64, event: u32, phas
 /// Sends the properties of a thread that has executed another program.
 #[inline(never)]
 pub fn send_exec(local: &mut TaskLocal, task: Task, old_tid: u32) {
-    let address = TaskAddress::from_task(task);
+    let address = TaskAddress::from_task(task, local);
     let mut record = thread_record(local, address, thread_event::EXEC, phase::ON_CPU, local.seq);
     record.old_tid = old_tid;
     local.is_identity_sent = u32::from(send_record(&record).is_ok());
@@ -190,13 +193,14 @@ pub fn send_exec(local: &mut TaskLocal, task: Task, old_tid: u32) {
 /// Sends a thread's properties, with `seq` for the number of its newest record.
 #[inline(always)]
 pub fn send_thread_record(
-    local: &TaskLocal,
+    local: &mut TaskLocal,
     task: Task,
     event: u32,
     phase: u32,
     seq: u32,
 ) -> Result<(), ()> {
-    send_record(&thread_record(local, TaskAddress::from_task(task), event, phase, seq))
+    let address = TaskAddress::from_task(task, local);
+    send_record(&thread_record(local, address, event, phase, seq))
 }
 
 /// The record of a thread's properties.

@@ -90,6 +90,7 @@ pub fn on_wakeup_new(ctx: *mut c_void, child: Task) {
         return;
     }
     let now = now();
+    let address = TaskAddress::from_task(child, local);
     let record = &mut local.record;
     record.tid = child.tid();
     record.tgid = child.tgid();
@@ -101,7 +102,7 @@ pub fn on_wakeup_new(ctx: *mut c_void, child: Task) {
     record.syscall.number = NO_SYSCALL;
     record.syscall.thread_flags = local.thread_flags;
     record.timeout_ns = NO_TIMEOUT;
-    record.cgroup = TaskAddress::from_task(child).cgroup();
+    record.cgroup = address.cgroup();
     record.user_stack = NO_STACK;
     record.kernel_stack = NO_STACK;
     record_creator(ctx, local, now);
