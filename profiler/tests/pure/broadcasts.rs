@@ -65,14 +65,16 @@ const BROADCAST: Case = Case {
 
 /// What the waiter does: it sleeps from tick 2 to 6, 7 to 11 and 12 to 16.
 const WHOLE_WAIT: &str = "##....#....#....####";
-/// The same, and later from tick 21 to 25, and from 26 until the recording ends.
-const CUT_OFF: &str = "##....#....#....#####....#....";
+/// Three waits in two pieces each, from tick 2, 16 and 30 on, and one that goes on as the recording ends.
+const CUT_OFF: &str = "##....#....#####....#....#####....#....#####....#....";
 
 fn record(case: Case) -> Recording {
-    record_waiter(case, WHOLE_WAIT)
+    record_waiter(case, WHOLE_WAIT, (&[1, 2], &[2]))
 }
 
-fn record_waiter(case: Case, drawing: &str) -> Recording {
+/// The waits before which the waiter has only looked, and those that [`SLOW`] ends, are named by their
+/// numbers.
+fn record_waiter(case: Case, drawing: &str, (looked, by_slow): (&[usize], &[usize])) -> Recording {
     let mut r = recording(drawing.len());
     live(&mut r, WAITER, drawing, FAST);
     let fast = match case.other {
@@ -102,13 +104,13 @@ fn record_waiter(case: Case, drawing: &str) -> Recording {
         }
         let mut own: Vec<&mut Wait> =
             all.iter_mut().filter(|wait| wait.tid == Tid(WAITER)).collect();
-        for n in [1, 2, 4] {
-            if n < own.len() {
-                own[n].off = own[n - 1].on + case.looks_for;
-            }
+        for &n in looked {
+            own[n].off = own[n - 1].on + case.looks_for;
         }
-        if let Some(wake) = &mut own[2].wake {
-            wake.current.tid = Tid(SLOW);
+        for &n in by_slow {
+            if let Some(wake) = &mut own[n].wake {
+                wake.current.tid = Tid(SLOW);
+            }
         }
         if matches!(case.other, Other::Wakes)
             && let Some(wake) = &mut own[1].wake
@@ -182,15 +184,21 @@ fn who_only_looks_after_a_broadcast_waits_for_whoever_ends_the_last_piece() {
 
 #[test]
 fn who_sleeps_again_as_the_recording_ends_waits_for_nobody_that_is_known() {
-    let r = record_waiter(BROADCAST, CUT_OFF);
-    // The four ticks that a broadcast ended, and the five that follow.
-    assert_eq!(sum_blame(&r), all_for_slow());
+    let record = || record_waiter(BROADCAST, CUT_OFF, (&[1, 3, 5, 7], &[1, 3, 5]));
+    let r = record();
+    // Three times nine ticks for the slow one; the four that a broadcast ended, and the five that follow.
+    assert_eq!(sum_blame(&r), [(SLOW, 27)].into());
     assert_eq!(count_still_blocked(&r), 9);
-    // Who has never got what it waits for may only ever look.
-    let mut never = record_waiter(BROADCAST, CUT_OFF);
-    edit(&mut never, |waits| waits.retain(|wait| wait.tid != Tid(WAITER) || wait.off > at(20)));
-    assert_eq!(sum_blame(&never), [(FAST, 4)].into());
-    assert_eq!(count_still_blocked(&never), 5);
+    // Who has seldom or never got what it waits for may only ever look.
+    for (since, slow) in [(43, None), (28, Some((SLOW, 9)))] {
+        let mut seldom = record();
+        edit(&mut seldom, |waits| {
+            waits.retain(|wait| wait.tid != Tid(WAITER) || wait.off > at(since));
+        });
+        let expected = [(FAST, 4)].into_iter().chain(slow).collect();
+        assert_eq!(sum_blame(&seldom), expected);
+        assert_eq!(count_still_blocked(&seldom), 5);
+    }
 }
 
 #[test]

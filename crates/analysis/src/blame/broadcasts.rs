@@ -58,6 +58,9 @@ enum ConditionWake {
 /// The wakes that are followed at most from one waiter of a monitor to the one before.
 const MAX_PASSED_ON: usize = 64;
 
+/// How often a thread must have been woken for nothing first, and have got what it waited for then.
+const MIN_GOT: usize = 3;
+
 /// Waits that broadcasts ended.
 #[derive(Debug, Default)]
 pub(super) struct Broadcasts {
@@ -253,15 +256,21 @@ impl Search<'_> {
     }
 
     /// Finds the last pieces of a thread's waits. That a wait goes on as the recording ends is believed of
-    /// a thread that has waited for the same before, and has done more than look in the end.
+    /// a thread that has waited for the same before and has done more than look in the end, often enough
+    /// to be no accident, and once after as many pieces: a thread that is woken for little each time
+    /// takes longer now and then.
     fn find_last_pieces(&self, thread: &Thread) -> HashMap<WaitIndex, WaitIndex> {
         let mut last_pieces = self.find_all_last_pieces(thread);
         let open = last_pieces.values().copied().find(|&last| self.has_not_ended(last));
         if let Some(open) = open {
-            let has_got_it = |(&wait, &last): (&WaitIndex, &WaitIndex)| {
-                last != open && is_same_wait(self.recording, wait, open)
-            };
-            if !last_pieces.iter().any(has_got_it) {
+            let mut pieces: HashMap<WaitIndex, usize> = HashMap::new();
+            for &last in last_pieces.values() {
+                *pieces.entry(last).or_default() += 1;
+            }
+            let of_open = pieces.remove(&open).unwrap_or(0);
+            pieces.retain(|&last, _| is_same_wait(self.recording, last, open));
+            let is_usual = pieces.values().any(|&of_one| of_one >= of_open);
+            if pieces.len() < MIN_GOT || !is_usual {
                 last_pieces.retain(|_, last| *last != open);
             }
         }
