@@ -22,8 +22,7 @@ mod open_file_holders;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
-    io::Read as _,
+    fs,
     ops::RangeInclusive,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -31,6 +30,8 @@ use std::{
 
 use offwake_analysis::blame::cause::syscalls;
 use offwake_recording::{AwaitedFileLock, PeerProcess, Syscall, Wait, units::Tgid};
+
+use crate::proc_files::read_beginning;
 
 /// The most bytes of the list that are read, and the most waiters that are kept. The kernel makes
 /// others wait while it prints a page of the list.
@@ -64,16 +65,10 @@ pub(crate) fn find_awaited(open: &[Wait]) -> Vec<AwaitedFileLock> {
     if asleep.is_empty() && !waits_for_lock {
         return Vec::new();
     }
-    let Some(list) = read_list() else { return Vec::new() };
+    let list = read_beginning(Path::new("/proc/locks"), MAX_BYTES);
     let mut awaited = if waits_for_lock { with_holders(parse(&list)) } else { Vec::new() };
     awaited.extend(find_databases(&asleep, &locked_databases(&list)));
     with_names(awaited)
-}
-
-fn read_list() -> Option<String> {
-    let mut bytes = Vec::new();
-    File::open("/proc/locks").ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Puts whoever has the open file in place of the process that took its lock.
@@ -148,24 +143,18 @@ fn find_databases(
 /// Returns those of these files that a process has open. Its descriptors' descriptions tell: nothing
 /// is asked of the files themselves, whose file system may never answer.
 fn open_files(process: Tgid, files: &BTreeMap<(u32, u64), Tgid>) -> BTreeSet<(u32, u64)> {
-    let read = |path: &Path| {
-        let mut text = String::new();
-        let read = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
-        read.ok().map(|_| text)
-    };
     let folder = PathBuf::from(format!("/proc/{process}"));
     let mut mounts: Option<String> = None;
     let mut open = BTreeSet::new();
     let descriptors = fs::read_dir(folder.join("fdinfo")).into_iter().flatten().flatten();
     for entry in descriptors.take(MAX_DESCRIPTORS) {
-        let Some((mount, inode)) = read(&entry.path()).as_deref().and_then(parse_descriptor) else {
-            continue;
-        };
+        let text = read_beginning(&entry.path(), MAX_BYTES);
+        let Some((mount, inode)) = parse_descriptor(&text) else { continue };
         if !files.keys().any(|&(_, known)| known == inode) {
             continue;
         }
         let mounts =
-            mounts.get_or_insert_with(|| read(&folder.join("mountinfo")).unwrap_or_default());
+            mounts.get_or_insert_with(|| read_beginning(&folder.join("mountinfo"), MAX_BYTES));
         open.extend(device_of_mount(mounts, mount).map(|device| (device, inode)));
     }
     open.retain(|file| files.contains_key(file));

@@ -12,14 +12,15 @@
 //! Nothing on such a filesystem is opened, nor asked about: whoever does that hangs as well.
 
 use std::{
-    fs::{self, File},
-    io::Read as _,
+    fs,
     path::Path,
     time::{Duration, Instant},
 };
 
 use offwake_analysis::blame::cause::syscalls;
-use offwake_recording::{FileKind, FuseServer, PeerProcess, ThreadKind, Wait, units::Tgid};
+use offwake_recording::{FileKind, FuseServer, PeerProcess, ThreadKind, Wait};
+
+use crate::proc_files::{list_processes, read_beginning};
 
 /// How long the descriptors of all processes may be looked through.
 const SCAN_TIME: Duration = Duration::from_millis(500);
@@ -92,19 +93,15 @@ const PATH_CALLS: &[&str] = &[
 pub(crate) fn find_servers() -> Vec<FuseServer> {
     let deadline = Instant::now() + SCAN_TIME;
     let mut servers = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(tgid) = name.to_str().and_then(|name| name.parse().ok()).map(Tgid) else {
-            continue;
-        };
+    for (tgid, process) in list_processes() {
         if Instant::now() >= deadline || servers.len() >= MAX_SERVERS {
             break;
         }
-        let connections = connections_of_process(&entry.path());
+        let connections = connections_of_process(&process);
         if connections.is_empty() {
             continue;
         }
-        let comm = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        let comm = fs::read_to_string(process.join("comm")).unwrap_or_default();
         let server = PeerProcess { tgid, comm: comm.trim_end().to_owned() };
         servers.extend(connections.into_iter().map(|device| FuseServer {
             device,
@@ -125,10 +122,8 @@ fn connections_of_process(process: &Path) -> Vec<Option<u32>> {
         if !is_device {
             continue;
         }
-        let mut text = String::new();
-        let info = File::open(process.join("fdinfo").join(entry.file_name()))
-            .and_then(|file| file.take(4_096).read_to_string(&mut text));
-        let connection = info.ok().and_then(|_| parse_connection(&text));
+        let info = process.join("fdinfo").join(entry.file_name());
+        let connection = parse_connection(&read_beginning(&info, 4_096));
         if !connections.contains(&connection) {
             connections.push(connection);
         }

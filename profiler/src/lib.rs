@@ -25,6 +25,7 @@ mod lock_owners;
 pub mod parser;
 mod polled_files;
 pub mod privileges;
+mod proc_files;
 pub mod processes;
 pub mod reader_process;
 mod reader_thread;

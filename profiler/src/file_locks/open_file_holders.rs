@@ -17,13 +17,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs::{self, File},
-    io::Read as _,
+    fs,
     path::Path,
     time::{Duration, Instant},
 };
 
 use offwake_recording::units::Tgid;
+
+use crate::proc_files::{list_processes, read_beginning};
 
 /// For how long the descriptors of all processes are searched. A descriptor takes some 3 us.
 const SEARCH_TIME: Duration = Duration::from_millis(250);
@@ -37,15 +38,11 @@ const MAX_BYTES: u64 = 16 << 10;
 pub(super) fn find_holders<'a>(locks: &BTreeSet<&'a str>) -> BTreeMap<&'a str, Tgid> {
     let mut holders: BTreeMap<&str, BTreeSet<Tgid>> = BTreeMap::new();
     let deadline = Instant::now() + SEARCH_TIME;
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+    for (tgid, process) in list_processes() {
         if locks.is_empty() || Instant::now() >= deadline {
             break;
         }
-        let name = entry.file_name();
-        let Some(tgid) = name.to_str().and_then(|name| name.parse().ok()).map(Tgid) else {
-            continue;
-        };
-        for lock in locks_of_process(&entry.path(), locks, deadline) {
+        for lock in locks_of_process(&process, locks, deadline) {
             holders.entry(lock).or_default().insert(tgid);
         }
     }
@@ -67,7 +64,7 @@ fn locks_of_process<'a>(
         if Instant::now() >= deadline {
             break;
         }
-        let text = read(&entry.path());
+        let text = read_beginning(&entry.path(), MAX_BYTES);
         found.extend(parse_locks(&text).filter_map(|lock| locks.get(lock).copied()));
     }
     found
@@ -89,16 +86,9 @@ fn find_first(processes: &BTreeSet<Tgid>, parent: impl Fn(Tgid) -> Option<Tgid>)
 }
 
 fn parent_of_process(process: Tgid) -> Option<Tgid> {
-    let status = read(Path::new(&format!("/proc/{process}/status")));
+    let status = read_beginning(Path::new(&format!("/proc/{process}/status")), MAX_BYTES);
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"))?;
     parent.trim().parse().ok().map(Tgid)
-}
-
-/// Reads the beginning of a file; nothing if it is gone.
-fn read(path: &Path) -> String {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
-    read.map_or_else(|_gone| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

@@ -15,7 +15,10 @@ use offwake_recording::units::Tgid;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::descriptor::namespace_number;
-use crate::privileges::{Task, restrict_to};
+use crate::{
+    privileges::{Task, restrict_to},
+    proc_files::list_processes,
+};
 
 /// Scans come no closer than this, and take a fiftieth of the time at most.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -100,11 +103,8 @@ impl AddressOwners {
 /// Finds the namespaces of all processes, and a process in each.
 fn find_namespaces() -> BTreeMap<u64, Tgid> {
     let mut found = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let tgid = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(Tgid);
-        let Some((tgid, namespace)) = tgid.and_then(|tgid| Some((tgid, namespace(tgid)?))) else {
-            continue;
-        };
+    for (tgid, _) in list_processes() {
+        let Some(namespace) = namespace(tgid) else { continue };
         found.entry(namespace).or_insert(tgid);
         if found.len() >= MAX_NAMESPACES {
             break;

@@ -10,6 +10,7 @@ use std::{
 use offwake_recording::{PeerProcess, units::Tgid};
 
 use super::descriptor::socket_inode;
+use crate::proc_files::list_processes;
 
 /// How many holders of one socket are kept: of a listener with a thousand workers, the first ones
 /// will do.
@@ -27,11 +28,7 @@ impl HolderScan {
     /// Begins a walk over the processes that there are now, for the sockets with these inode
     /// numbers.
     pub(super) fn new(sockets: HashSet<u64>) -> Self {
-        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-        let processes: Vec<_> = entries
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .map(Tgid)
-            .collect();
+        let processes: Vec<_> = list_processes().map(|(tgid, _)| tgid).collect();
         Self { sockets, processes: processes.into_iter(), current: None, holders: HashMap::new() }
     }
 

@@ -235,7 +235,7 @@ impl ChainTeller<'_> {
         writer: &mut FindingWriter<'_>,
     ) -> Option<SharedMeaning> {
         let wait = self.graph.open_wait(thread)?;
-        Some(writer.meanings.wait(self.blame, wait))
+        Some(writer.meanings.wait(self.blame, wait, None))
     }
 
     /// Tells the hops behind the first one as lines, the last of them the cause. If the chain ends with

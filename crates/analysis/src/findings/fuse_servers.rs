@@ -129,7 +129,7 @@ fn describe_threads(
         let time = window.end.since(last.from);
         match last.state {
             State::Blocked(open) if blame.idle_hint(open) != IdleHint::Idle => {
-                let slept = writer.meanings.wait(blame, open);
+                let slept = writer.meanings.wait(blame, open, None);
                 let group = asleep.entry(slept).or_default();
                 group.add(index, time, last.from);
             }

@@ -194,14 +194,19 @@ impl<'a> Meanings<'a> {
         meanings
     }
 
-    /// Returns what a wait means whose file does not matter.
-    pub(super) fn wait(&mut self, blame: &Blame<'_>, wait: WaitIndex) -> SharedMeaning {
+    /// Returns what a wait means; `role` is which end of a connection it was on, if that matters.
+    pub(super) fn wait(
+        &mut self,
+        blame: &Blame<'_>,
+        wait: WaitIndex,
+        role: Option<SocketRole>,
+    ) -> SharedMeaning {
         let cause = blame.cause(wait);
         let (stack, _) = blame.wait_and_waker_stacks(wait);
         let meaning = SleepMeaning {
             cause,
             label: self.sleep_label(cause, stack),
-            role: None,
+            role,
             kernel: self.kernel_wait(stack),
             evidence: blame.frame_evidence(wait),
             stop: blame.stop_of_wait(wait),

@@ -16,7 +16,7 @@ use crate::{
 
 use super::{
     coroutines::find_coroutines,
-    meaning::{Meanings, SharedMeaning, SleepMeaning},
+    meaning::{Meanings, SharedMeaning},
     programs::{ProgramId, ProgramKind, Programs},
     stopped::StoppedProcesses,
 };
@@ -213,14 +213,9 @@ fn number_patterns(
         let stop = blame.stop_of_wait(index);
         let filesystem = blame.filesystem_of_wait(index);
         let traits = (cause, stack, role, evidence, stop, filesystem);
-        let meaning = *by_traits.entry(traits).or_insert_with(|| {
-            let label = meanings.sleep_label(cause, stack);
-            let kernel = meanings.kernel_wait(stack);
-            let coroutine = None;
-            let meaning =
-                SleepMeaning { cause, label, role, kernel, evidence, stop, filesystem, coroutine };
-            numbers.number(Some(meanings.share(meaning)))
-        });
+        let meaning = *by_traits
+            .entry(traits)
+            .or_insert_with(|| numbers.number(Some(meanings.wait(blame, index, role))));
         *known = Some(PatternMeaning { meaning, file });
     }
     let unknown = PatternMeaning { meaning: MeaningId::NONE, file: None };
