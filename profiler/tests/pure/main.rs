@@ -34,6 +34,8 @@ mod fuse_servers;
 #[cfg(target_arch = "x86_64")]
 mod golden;
 #[cfg(target_arch = "x86_64")]
+mod hop_pictures;
+#[cfg(target_arch = "x86_64")]
 mod html;
 #[cfg(target_arch = "x86_64")]
 mod idle_servers;

@@ -9,9 +9,6 @@ use crate::{
     timeline::{ThreadIndex, Timeline},
 };
 
-/// A thread that was idle for a larger part of its life had nothing to do.
-const IDLE_THREAD: f64 = 0.9;
-
 /// What the target's threads did with their time.
 pub(super) struct Activity<'a> {
     pub(super) ledgers: &'a [Ledger],
@@ -21,8 +18,9 @@ pub(super) struct Activity<'a> {
     pub(super) idle: Nanos,
     /// Of that, the time of those that never woke.
     pub(super) open: Nanos,
+    /// How many threads did nothing else.
     pub(super) idle_threads: u64,
-    /// How many threads did anything else.
+    /// All other threads.
     pub(super) active_threads: u64,
 }
 
@@ -47,7 +45,7 @@ impl<'a> Activity<'a> {
             activity.idle += idle;
             activity.open += ledger.open;
             activity.active_threads += u64::from(is_active_thread(ledger));
-            activity.idle_threads += u64::from(is_idle_thread(ledger));
+            activity.idle_threads += u64::from(!is_active_thread(ledger));
         }
         activity
     }
@@ -68,7 +66,7 @@ impl<'a> Activity<'a> {
             if !life.in_target {
                 continue;
             }
-            self.idle_threads -= u64::from(is_idle_thread(ledger));
+            self.idle_threads -= u64::from(!is_active_thread(ledger));
             self.active_threads += u64::from(!is_active_thread(ledger));
             self.idle = self.idle - idle_time(ledger);
             self.open = self.open - ledger.open;
@@ -85,8 +83,4 @@ fn idle_time(ledger: &Ledger) -> Nanos {
 /// Returns whether a thread ran, waited for a CPU, or waited in the middle of something.
 fn is_active_thread(ledger: &Ledger) -> bool {
     ledger.on_cpu + ledger.runnable + ledger.blocked > idle_time(ledger)
-}
-
-fn is_idle_thread(ledger: &Ledger) -> bool {
-    idle_time(ledger).0 as f64 >= ledger.wall.0 as f64 * IDLE_THREAD
 }

@@ -151,12 +151,21 @@ impl ChainTeller<'_> {
         if chain.threads.len() == 1 || chain.end != OpenChainEnd::Thread {
             return BlameClass::Unattributed;
         }
-        let life = self.blame.timeline().thread(last);
+        self.class_of_thread(last, writer)
+    }
+
+    /// Returns what the time goes to of whoever waits for a thread, by what that one did at the end.
+    pub(super) fn class_of_thread(
+        &self,
+        thread: ThreadIndex,
+        writer: &mut FindingWriter<'_>,
+    ) -> BlameClass {
+        let life = self.blame.timeline().thread(thread);
         match life.and_then(|life| life.track.iter().next_back()).map(|last| last.state) {
             Some(State::OnCpu) => BlameClass::Work,
             Some(State::Runnable(_)) => BlameClass::CpuQueue,
             Some(State::Throttled(_)) => BlameClass::Throttled,
-            Some(State::Blocked(_)) => match self.meaning(last, writer).map(|it| it.cause) {
+            Some(State::Blocked(_)) => match self.meaning(thread, writer).map(|it| it.cause) {
                 Some(Cause::Timer) => BlameClass::Timer,
                 Some(Cause::Disk) => BlameClass::Disk,
                 _ => BlameClass::Unattributed,

@@ -55,6 +55,7 @@ fn describe_deadlock(
     Some(Finding {
         disk: None,
         same_cause_as: None,
+        with_same_cause: None,
         kind: FindingKind::Deadlock,
         share,
         ns,

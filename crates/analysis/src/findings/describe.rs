@@ -1,6 +1,6 @@
 //! What findings say, in words.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use indexmap::IndexMap;
 use offwake_recording::{
@@ -21,7 +21,7 @@ use super::{
     meaning::{KernelWait, SleepMeaning},
     model::FindingHop,
     programs::{Program, ProgramId, ProgramKind, Programs},
-    tree::{ChainEnd, Node},
+    tree::{ChainEnd, Node, main_threads},
 };
 
 /// The most characters of a function's name.
@@ -32,6 +32,9 @@ const MAIN_HOLDER: f64 = 0.8;
 const MIN_HOLDER: f64 = 0.1;
 /// The most names or patterns of threads that are shown.
 const MAX_THREAD_NAMES: usize = 2;
+
+/// Stands behind names of threads that are not those of all.
+const AND_OTHERS: &str = ", …";
 
 /// How the threads of two nodes belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,42 @@ impl Words<'_> {
             what,
             ns,
             tid: None,
+        }
+    }
+
+    /// Describes threads of one program by how much of the time `ns` each of them took. Those are named that took
+    /// most of it; where these are too many to be named, all of them are counted.
+    pub(super) fn counted_hop(
+        &self,
+        program: ProgramId,
+        times: &BTreeMap<ThreadIndex, Nanos>,
+        function: Option<String>,
+        what: String,
+        ns: Nanos,
+    ) -> FindingHop {
+        let hop = self.hop(program, &main_threads(times), function, what, ns);
+        if hop.threads < 2 {
+            return hop;
+        }
+        let process_of = |thread| self.timeline.thread(thread).map(|life| life.tgid);
+        let all: BTreeSet<ThreadIndex> = (times.iter())
+            .filter(|&(_, &time)| time > Nanos(0))
+            .map(|(&thread, _)| thread)
+            .filter(|&thread| hop.pid.is_none() || process_of(thread) == hop.pid)
+            .collect();
+        if all.len() as u64 == hop.threads {
+            return hop;
+        }
+        let processes: BTreeSet<Tgid> = all.iter().copied().filter_map(process_of).collect();
+        FindingHop {
+            processes: processes.len() as u64,
+            threads: all.len() as u64,
+            thread_name: match (self.common_thread_names(&all), &hop.thread_name) {
+                (Some(names), _) => Some(names),
+                (None, Some(most)) => Some(format!("{most}{AND_OTHERS}")),
+                (None, None) => None,
+            },
+            ..hop
         }
     }
 
@@ -358,16 +397,25 @@ impl Words<'_> {
 
 /// Returns what a thread did that a timer woke.
 fn describe_timer(slept: Option<&SleepMeaning>) -> String {
-    let Some(slept) = slept else { return "sleeps".to_owned() };
+    let Some(slept) = slept.filter(|slept| is_timeout(slept)) else { return "sleeps".to_owned() };
     match (slept.cause, slept.evidence) {
         // It asks for the lock now and then.
         (Cause::Timer, FrameEvidence::Lock(lock)) => format!("waits for {}", lock.words()),
-        (Cause::Timer, _) | (_, FrameEvidence::Sleep) => "sleeps".to_owned(),
         // Who reclaims memory sleeps now and then until some is free.
         _ if let Some(KernelWait::Memory(memory)) = slept.kernel => memory.describe().to_owned(),
         (_, FrameEvidence::NameLookup) => "gets no answer from a name server (DNS)".to_owned(),
         (_, FrameEvidence::Lock(lock)) => format!("waits for {} until a timeout", lock.words()),
         _ => format!("waits until a timeout{}", name_goroutine(slept)),
+    }
+}
+
+/// Returns whether a thread that a timer woke waited for something else, and its patience was at an end, or it
+/// asks for that now and then. Otherwise it slept on purpose.
+pub(super) fn is_timeout(slept: &SleepMeaning) -> bool {
+    match (slept.cause, slept.evidence) {
+        (Cause::Timer, FrameEvidence::Lock(_)) => true,
+        (Cause::Timer, _) | (_, FrameEvidence::Sleep) => false,
+        _ => true,
     }
 }
 
@@ -413,7 +461,9 @@ pub(super) fn name_holders(
 
 /// Returns whether a list of names has one for each thread.
 fn names_all(names: &str, threads: u64) -> bool {
-    !names.contains('*') && names.split(", ").count() as u64 == threads
+    !names.contains('*')
+        && !names.ends_with(AND_OTHERS)
+        && names.split(", ").count() as u64 == threads
 }
 
 /// `order-12` → `order-*`
@@ -446,11 +496,15 @@ pub(super) fn program_name(program: &Program) -> String {
 
 /// `3.20 s`, `12.3 s over 8 threads`: a time that is longer than the window has to be explained where it stands.
 pub(crate) fn time_of_threads(time: Nanos, threads: u64, window: Nanos) -> String {
-    if threads > 1 && time > window {
-        format!("{time} over {threads} threads")
-    } else {
-        time.to_string()
+    match over_threads(time, threads, window) {
+        Some(over) => format!("{time} {over}"),
+        None => time.to_string(),
     }
+}
+
+/// Says of a time that is longer than the window how many threads it is added up over: `over 8 threads`.
+pub(crate) fn over_threads(time: Nanos, threads: u64, window: Nanos) -> Option<String> {
+    (threads > 1 && time > window).then(|| format!("over {threads} threads"))
 }
 
 /// `postgres 21753 "UPDATE waiting"`, `python3 21745 cron_tx.py`, `postgres ×30`
@@ -475,6 +529,18 @@ pub(super) fn who(hop: &FindingHop) -> String {
     }
     words.extend(hop.container.as_ref().map(|name| format!("in {}", text::terminal(name))));
     words.join(" ")
+}
+
+/// Names threads by what tells them best from others, for where there is no room for all of [`who`]: `checkout.py`,
+/// `bank [to-savings]`, `postgres`.
+pub(super) fn short_who(hop: &FindingHop) -> String {
+    let program = text::terminal(hop.script.as_ref().unwrap_or(&hop.program));
+    match &hop.thread_name {
+        Some(name) if names_all(name, hop.threads) => {
+            format!("{program} [{}]", text::terminal(name))
+        }
+        _ => program,
+    }
 }
 
 /// Returns a function's name as lines have it.

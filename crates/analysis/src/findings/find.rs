@@ -6,7 +6,7 @@ use indexmap::IndexMap;
 use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::{
-    blame::{BlameClass, BlameEntryKind, FrameEvidence, Ledger, Reason, cause::Cause},
+    blame::{BlameEntryKind, FrameEvidence, Ledger, Reason, cause::Cause},
     label::CodeOwner,
     quotas::ThrottledTimes,
     timeline::ThreadIndex,
@@ -19,7 +19,7 @@ use super::{
     describe::Words,
     disk_users,
     found::{self, Coverage, Found},
-    fuse_servers::{self, FuseWait},
+    fuse_servers::{self, FuseWait, NamedServer},
     hop_tree::{HopBox, HopTree},
     meaning::SleepMeaning,
     model::{FindingKind, Findings, TargetActivity},
@@ -92,10 +92,9 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
             threads: stuck.threads().collect(),
             since: Timestamp(recording.meta.window.end.0 - stuck.wait().longest().0),
         };
-        let named = fuse_servers::name_server(&found.finding, &of_filesystem, blame, &mut writer);
-        if let Some(finding) = named {
-            let coverage = found.coverage;
-            *found = Found { coverage, ..Found::new(finding, BlameClass::Unattributed) };
+        let named = fuse_servers::name_server(&found.finding, &of_filesystem, teller, &mut writer);
+        if let Some(NamedServer { finding, class }) = named {
+            *found = Found { coverage: found.coverage, ..Found::new(finding, class) };
         }
     }
     found.extend(stuck_found);
@@ -106,7 +105,7 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
     let mut smaller = running.others;
     for ((key, root), is_covered) in roots.iter().zip(covered) {
         if writer.share(root.node.time) < MIN_SHARE {
-            let hops = HopBox { time: found::wait_time(root), ..HopBox::default() };
+            let hops = HopBox { time: found::wait_time(key, root), ..HopBox::default() };
             smaller.push(hops);
             continue;
         }

@@ -7,6 +7,7 @@ use crate::blame::BlameClass;
 use super::{
     describe,
     hop_tree::{HopBox, TimeByClass},
+    meaning::SleepMeaning,
     model::{Finding, FindingHop},
     root::{RootKey, WaitRoot},
     tree::{Node, NodeKey},
@@ -27,9 +28,6 @@ impl Found {
     /// A finding of a single hop. The lines below its first one are boxes as wide as their shares:
     /// beside each other, or below one that takes all of it.
     pub(super) fn new(finding: Finding, class: BlameClass) -> Self {
-        let time = TimeByClass::new(class, finding.ns);
-        let first = finding.chain.first().map(hop_box).unwrap_or_default();
-        let detail = finding.lines.first().map(|line| line.detail.clone()).unwrap_or_default();
         let mut notes: Vec<HopBox> = Vec::new();
         for line in finding.lines.iter().skip(1).rev() {
             let part = (line.share / finding.share).min(1.0);
@@ -39,9 +37,8 @@ impl Found {
             let note = HopBox { what: line.whole_text(), time, children, ..HopBox::default() };
             notes.insert(0, note);
         }
-        let threads = finding.threads;
-        let hops = HopBox { detail, threads, time, children: notes, ..first };
-        Self { finding, hops, coverage: Coverage::News }
+        let first = finding.chain.first().map(hop_box).unwrap_or_default();
+        Self::from_boxes(finding, class, HopBox { children: notes, ..first })
     }
 
     /// A finding of which a picture shows the chain alone: other lines tell of threads that are no cause.
@@ -52,10 +49,21 @@ impl Found {
             let children = behind.into_iter().collect();
             behind = Some(HopBox { time, children, ..hop_box(hop) });
         }
-        let detail = finding.lines.first().map(|line| line.detail.clone()).unwrap_or_default();
-        let threads = finding.threads;
-        let hops = HopBox { detail, threads, time, ..behind.unwrap_or_default() };
+        Self::from_boxes(finding, class, behind.unwrap_or_default())
+    }
+
+    /// A finding whose first box is this one, and takes all of its time.
+    fn from_boxes(finding: Finding, class: BlameClass, first: HopBox) -> Self {
+        let hops = HopBox { time: TimeByClass::new(class, finding.ns), ..first }.begin(&finding);
         Self { finding, hops, coverage: Coverage::News }
+    }
+}
+
+impl HopBox {
+    /// Makes it the box that begins a finding.
+    fn begin(self, finding: &Finding) -> Self {
+        let detail = finding.lines.first().map(|line| line.detail.clone()).unwrap_or_default();
+        Self { detail, threads: finding.threads, ..self }
     }
 }
 
@@ -74,17 +82,12 @@ impl FindingWriter<'_> {
         (_, meaning): &RootKey,
         root: &WaitRoot,
     ) -> HopBox {
-        let first = finding.chain.first();
-        let mut hops = HopBox {
-            threads: finding.threads,
-            detail: finding.lines.first().map(|line| line.detail.clone()).unwrap_or_default(),
-            ..first.map(hop_box).unwrap_or_default()
-        };
+        let mut hops = finding.chain.first().map(hop_box).unwrap_or_default().begin(finding);
         let least = Nanos((self.active.0 as f64 * MIN_HOP) as u64);
         let mut own_time = TimeByClass::default();
         for (key, node) in &root.node.children {
             if key.slept.is_none() && is_own(key, root) {
-                let time = time_by_class(key, node);
+                let time = time_by_class(key, node, Some(meaning));
                 own_time += time;
                 let what = key
                     .end
@@ -108,7 +111,7 @@ impl FindingWriter<'_> {
     fn node_hops(&mut self, key: &NodeKey, node: &Node, least: Nanos) -> HopBox {
         if node.time < least {
             // It is drawn together with others, without words.
-            return HopBox { time: time_by_class(key, node), ..HopBox::default() };
+            return HopBox { time: time_by_class(key, node, None), ..HopBox::default() };
         }
         let mut hops = hop_box(&self.node_hop(key, node, None));
         for (key, child) in &node.children {
@@ -116,7 +119,7 @@ impl FindingWriter<'_> {
             hops.time += child.time;
             hops.children.push(child);
         }
-        hops.time += end_time(key, node, hops.time);
+        hops.time += end_time(key, node, None, hops.time);
         hops.merge_narrow_children(least);
         hops
     }
@@ -126,6 +129,7 @@ impl FindingWriter<'_> {
 pub(super) fn hop_box(hop: &FindingHop) -> HopBox {
     HopBox {
         who: describe::who(hop),
+        short_who: describe::short_who(hop),
         what: hop.what.clone(),
         function: function_of_hop(hop),
         ..HopBox::default()
@@ -133,23 +137,39 @@ pub(super) fn hop_box(hop: &FindingHop) -> HopBox {
 }
 
 /// Returns the time of waits by what it went to.
-pub(super) fn wait_time(root: &WaitRoot) -> TimeByClass {
+pub(super) fn wait_time((_, meaning): &RootKey, root: &WaitRoot) -> TimeByClass {
     let mut time = TimeByClass::default();
-    root.node.children.iter().for_each(|(key, child)| time += time_by_class(key, child));
+    for (key, child) in &root.node.children {
+        let own = is_own(key, root).then_some(&**meaning);
+        time += time_by_class(key, child, own);
+    }
     time
 }
 
-/// Returns the time of chains through a node by what it went to at their ends.
-fn time_by_class(key: &NodeKey, node: &Node) -> TimeByClass {
+/// Returns the time of chains through a node by what it went to at their ends. `own` is how the waiters slept, for
+/// a node that is about them.
+fn time_by_class(key: &NodeKey, node: &Node, own: Option<&SleepMeaning>) -> TimeByClass {
     let mut time = TimeByClass::default();
-    node.children.iter().for_each(|(key, child)| time += time_by_class(key, child));
-    time += end_time(key, node, time);
+    node.children.iter().for_each(|(key, child)| time += time_by_class(key, child, None));
+    time += end_time(key, node, own, time);
     time
 }
 
 /// Returns the time of chains that end at a node, of which `inner` went on.
-fn end_time(key: &NodeKey, node: &Node, inner: TimeByClass) -> TimeByClass {
+fn end_time(
+    key: &NodeKey,
+    node: &Node,
+    own: Option<&SleepMeaning>,
+    inner: TimeByClass,
+) -> TimeByClass {
     let class =
         key.end.map_or(BlameClass::Unattributed, |end| BlameClass::from_kind(end.kind, end.reason));
-    TimeByClass::new(class, node.time - inner.sum())
+    let time = node.time - inner.sum();
+    let slept = key.slept.as_deref().or(own);
+    match class {
+        BlameClass::Timer if slept.is_some_and(describe::is_timeout) => {
+            TimeByClass::until_timeout(time)
+        }
+        _ => TimeByClass::new(class, time),
+    }
 }

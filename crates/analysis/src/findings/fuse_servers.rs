@@ -15,11 +15,12 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::{Blame, IdleHint, cause::WaitedOn},
+    blame::{BlameClass, IdleHint, cause::WaitedOn},
     timeline::{State, ThreadIndex},
 };
 
 use super::{
+    chain_words::ChainTeller,
     meaning::{KernelWait, SharedMeaning, SleepMeaning},
     model::{Finding, FindingHop, FindingLine},
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
@@ -37,15 +38,22 @@ pub(super) struct FuseWait<'w> {
     pub(super) since: Timestamp,
 }
 
+/// A finding that names who serves a filesystem.
+pub(super) struct NamedServer {
+    pub(super) finding: Finding,
+    /// What its time goes to: what the server does instead of answering.
+    pub(super) class: BlameClass,
+}
+
 /// Returns a finding with who serves the filesystem that its threads wait for, if they wait for one
 /// and somebody is known to serve it.
 pub(super) fn name_server(
     finding: &Finding,
     wait: &FuseWait<'_>,
-    blame: &Blame<'_>,
+    teller: ChainTeller<'_>,
     writer: &mut FindingWriter<'_>,
-) -> Option<Finding> {
-    let servers = find_servers(wait, blame.recording());
+) -> Option<NamedServer> {
+    let servers = find_servers(wait, teller.blame.recording());
     let processes: BTreeSet<Tgid> = servers.iter().map(|server| server.server.tgid).collect();
     let first = servers.first()?;
     // Earlier kernels don't say who serves which filesystem.
@@ -60,19 +68,19 @@ pub(super) fn name_server(
             .collect();
         let text = format!("which of these serves it is not known: {}", names.join(", "));
         finding.lines.push(FindingLine::without_function(text, finding.share, false));
-        return Some(finding);
+        return Some(NamedServer { finding, class: BlameClass::Unattributed });
     }
-    let hops = describe_threads(&processes, wait, blame, writer);
+    let hops = describe_threads(&processes, wait, teller, writer);
     finding.lines.iter_mut().for_each(|line| line.is_cause = false);
-    let Some(cause) = hops.first() else {
+    let Some((cause, class)) = hops.first().cloned() else {
         let text = format!("served by {}", describe_process(first, writer));
         finding.lines.push(FindingLine::without_function(text.clone(), finding.share, true));
         finding.cause.text = text;
-        return Some(finding);
+        return Some(NamedServer { finding, class: BlameClass::Unattributed });
     };
-    finding.cause.text = describe_hop(cause);
-    finding.text = format!("{}: {}", finding.text, describe_hop(cause));
-    for (hop, n) in hops.iter().zip(0..) {
+    finding.cause.text = describe_hop(&cause);
+    finding.text = format!("{}: {}", finding.text, describe_hop(&cause));
+    for ((hop, _), n) in hops.iter().zip(0..) {
         finding.lines.push(FindingLine {
             depth: 1,
             text: describe_hop_without_function(hop),
@@ -82,8 +90,8 @@ pub(super) fn name_server(
             is_cause: n == 0,
         });
     }
-    finding.chain.push(cause.clone());
-    Some(finding)
+    finding.chain.push(cause);
+    Some(NamedServer { finding, class })
 }
 
 /// Finds who may serve the filesystem that threads wait for.
@@ -108,13 +116,14 @@ fn find_servers<'r>(wait: &FuseWait<'_>, recording: &'r Recording) -> Vec<&'r Fu
 }
 
 /// Describes what threads of a server do that are not idle, those first that can be at work on what
-/// is waited for.
+/// is waited for, with what the time goes to of whoever waits for them.
 fn describe_threads(
     processes: &BTreeSet<Tgid>,
     wait: &FuseWait<'_>,
-    blame: &Blame<'_>,
+    teller: ChainTeller<'_>,
     writer: &mut FindingWriter<'_>,
-) -> Vec<FindingHop> {
+) -> Vec<(FindingHop, BlameClass)> {
+    let blame = teller.blame;
     let timeline = blame.timeline();
     let window = blame.recording().meta.window;
     let mut asleep: IndexMap<SharedMeaning, Group> = IndexMap::new();
@@ -150,11 +159,8 @@ fn describe_threads(
     groups.sort_by_key(|(_, group)| (group.since < wait.since, group.since));
     for (meaning, group) in groups.into_iter().take(MAX_GROUPS) {
         let threads: BTreeSet<ThreadIndex> = group.threads.keys().copied().collect();
-        let Some(program) =
-            threads.first().map(|&thread| writer.words.programs.program_of_thread(thread))
-        else {
-            continue;
-        };
+        let Some(&first) = threads.first() else { continue };
+        let program = writer.words.programs.program_of_thread(first);
         let is_itself = threads.is_subset(&wait.threads);
         let (function, what) = match &meaning {
             _ if is_itself => (None, "serves it itself: a deadlock".to_owned()),
@@ -165,7 +171,11 @@ fn describe_threads(
             }
         };
         let function = function.map(|label| label.function.to_string());
-        hops.push(writer.words.hop(program, &threads, function, what, group.time));
+        let class = match is_itself {
+            true => BlameClass::HeldBack,
+            false => teller.class_of_thread(first, writer),
+        };
+        hops.push((writer.words.hop(program, &threads, function, what, group.time), class));
     }
     hops
 }

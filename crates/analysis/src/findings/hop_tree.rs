@@ -16,38 +16,58 @@ use offwake_recording::units::Nanos;
 
 use crate::blame::BlameClass;
 
-/// A box that would be narrower than this part of the whole has no box of its own.
-const MIN_SHARE: f64 = 0.002;
+/// A finding that would be narrower than this part of the whole has no box of its own.
+const MIN_FINDING: f64 = 0.002;
+/// The same of what is no finding: as much as a finding takes at least.
+const MIN_OTHER: f64 = 0.005;
 
-/// Time by what it went to, in the order of [`BlameClass::ALL`].
+/// Time by what it went to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TimeByClass([Nanos; BlameClass::ALL.len()]);
+pub struct TimeByClass {
+    /// In the order of [`BlameClass::ALL`].
+    by_class: [Nanos; BlameClass::ALL.len()],
+    /// Of [`BlameClass::Timer`], the time that was no sleep on purpose.
+    timeouts: Nanos,
+}
 
 impl TimeByClass {
     /// Time that all went to one class.
     #[must_use]
     pub fn new(class: BlameClass, time: Nanos) -> Self {
         let mut by_class = Self::default();
-        by_class.0[class as usize] = time;
+        by_class.by_class[class as usize] = time;
         by_class
+    }
+
+    /// Time of threads that waited for something until a timeout, or until they asked for it anew.
+    pub(super) fn until_timeout(time: Nanos) -> Self {
+        Self { timeouts: time, ..Self::new(BlameClass::Timer, time) }
+    }
+
+    /// Returns the time of threads that waited for something until a timeout, or until they asked for it anew. It is
+    /// a part of [`BlameClass::Timer`].
+    #[must_use]
+    pub fn timeouts(&self) -> Nanos {
+        self.timeouts
     }
 
     /// Returns the time that went to a class.
     #[must_use]
     pub fn get(&self, class: BlameClass) -> Nanos {
-        self.0[class as usize]
+        self.by_class[class as usize]
     }
 
     /// Returns the time of all classes.
     #[must_use]
     pub fn sum(&self) -> Nanos {
-        self.0.iter().copied().sum()
+        self.by_class.iter().copied().sum()
     }
 }
 
 impl AddAssign for TimeByClass {
     fn add_assign(&mut self, other: Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
+        self.by_class.iter_mut().zip(other.by_class).for_each(|(sum, more)| *sum += more);
+        self.timeouts += other.timeouts;
     }
 }
 
@@ -58,6 +78,8 @@ pub struct HopBox {
     pub finding: Option<usize>,
     /// The threads: `postgres ×9`. Empty where they are those of the box above.
     pub who: String,
+    /// What tells them best from others, for where there is no room for all of that: `cron_tx.py`.
+    pub short_who: String,
     /// What they did: `waits for its client`.
     pub what: String,
     /// The function in which they slept or worked.
@@ -88,7 +110,8 @@ impl HopBox {
             return;
         }
         let narrow = self.children.split_off(first_narrow);
-        self.children.push(merge(narrow));
+        let what = format!("{} smaller ones", narrow.len());
+        self.children.push(merge(narrow, what));
     }
 }
 
@@ -96,11 +119,17 @@ impl HopTree {
     /// Makes the tree of the findings' boxes in their order; narrow ones become one at the end.
     pub(super) fn new(ranked: Vec<HopBox>) -> Self {
         let all: Nanos = ranked.iter().map(|hop| hop.time.sum()).sum();
-        let least = Nanos((all.0 as f64 * MIN_SHARE) as u64);
-        let (mut boxes, narrow): (Vec<_>, Vec<_>) =
-            ranked.into_iter().partition(|hop| hop.time.sum() >= least);
+        let is_wide = |hop: &HopBox| {
+            let least = if hop.finding.is_some() { MIN_FINDING } else { MIN_OTHER };
+            hop.time.sum().0 as f64 >= all.0 as f64 * least
+        };
+        let (mut boxes, narrow): (Vec<_>, Vec<_>) = ranked.into_iter().partition(is_wide);
+        let what = match narrow.len() {
+            1 => "a smaller one, not in the list".to_owned(),
+            many => format!("{many} smaller ones, not in the list"),
+        };
         if !narrow.is_empty() {
-            boxes.push(merge(narrow));
+            boxes.push(merge(narrow, what));
         }
         boxes.retain(|hop| hop.time.sum() > Nanos(0));
         Self { boxes }
@@ -116,8 +145,8 @@ impl HopTree {
 }
 
 /// Returns one box that stands for several.
-fn merge(boxes: Vec<HopBox>) -> HopBox {
-    let mut merged = HopBox { what: format!("{} smaller", boxes.len()), ..HopBox::default() };
+fn merge(boxes: Vec<HopBox>, what: String) -> HopBox {
+    let mut merged = HopBox { what, ..HopBox::default() };
     for hop in boxes {
         merged.time += hop.time;
     }

@@ -40,12 +40,12 @@ mod tree;
 mod wait_meanings;
 mod write;
 
-pub(crate) use describe::time_of_threads;
+pub(crate) use describe::{over_threads, time_of_threads};
 pub(crate) use find::{FindingInput, find_findings};
 pub use hop_tree::{HopBox, HopTree, TimeByClass};
 pub use model::{
     DiskUser, Finding, FindingCause, FindingDisk, FindingHop, FindingKind, FindingLine, Findings,
-    TargetActivity,
+    SameCauseSum, TargetActivity,
 };
 pub(crate) use path_sums::{PathSums, TargetWait, WaitTrees};
 pub(crate) use wait_meanings::WaitMeanings;

@@ -53,7 +53,7 @@ pub struct TargetActivity {
     pub active_threads: u64,
     /// The time in which they ran.
     pub on_cpu_ns: Nanos,
-    /// How many of them did nothing but wait for something to do.
+    /// How many other threads did nothing but wait for something to do.
     pub idle_threads: u64,
     /// The time in which they waited for something to do, those and others.
     pub idle_ns: Nanos,
@@ -88,6 +88,9 @@ pub struct Finding {
     /// The number of a finding before this one in the list that has the same cause, counted from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub same_cause_as: Option<usize>,
+    /// What it and the findings after it with the same cause add up to, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub with_same_cause: Option<SameCauseSum>,
     /// The finding in one line.
     pub text: String,
     /// The finding as a tree, the waiter first: what screens show.
@@ -95,6 +98,19 @@ pub struct Finding {
     /// The disk that it is about, if it is about one that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<FindingDisk>,
+}
+
+/// What the findings with one cause add up to. Each is about other waits, or about other threads, so that no
+/// time is counted twice.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct SameCauseSum {
+    /// The numbers of those that come after the first one in the list, counted from 1.
+    pub findings: Vec<usize>,
+    /// The part of the target's active time (`activity.active_ns`) that all of them lost to the cause, from 0
+    /// to 1.
+    pub share: f64,
+    /// How much time.
+    pub ns: Nanos,
 }
 
 /// A disk that threads waited for.
@@ -152,9 +168,9 @@ pub struct FindingHop {
     pub thread_name: Option<String>,
     /// The label of the container.
     pub container: Option<String>,
-    /// How many processes.
+    /// How many processes; 1 if nearly all of the time is one's.
     pub processes: u64,
-    /// How many threads.
+    /// How many threads of these; 1 if nearly all of the time is one's.
     pub threads: u64,
     /// The function in which they slept or worked.
     pub function: Option<String>,

@@ -359,6 +359,7 @@ fn describe(
     Finding {
         disk: None,
         same_cause_as: None,
+        with_same_cause: None,
         kind: FindingKind::StillWaiting,
         share,
         ns: time,

@@ -23,7 +23,7 @@ use super::{
     hop_tree::{HopBox, TimeByClass},
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     programs::{ProgramId, ProgramKind},
-    tree::main_threads,
+    tree::{count_threads, main_threads},
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
@@ -158,13 +158,13 @@ fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>)
     let label = writer.meanings.work_label(stacks);
     let function = label.map(|label| label.function.to_string());
     let what = "runs on a CPU".to_owned();
-    let hop =
-        writer.words.hop(program, &main_threads(&ran.on_cpu_threads), function, what, ran.on_cpu);
+    let hop = writer.words.counted_hop(program, &ran.on_cpu_threads, function, what, ran.on_cpu);
     let share = writer.share(ran.on_cpu);
     let text = describe_hop(&hop);
     Finding {
         disk: None,
         same_cause_as: None,
+        with_same_cause: None,
         kind: FindingKind::OnCpu,
         share,
         ns: ran.on_cpu,
@@ -199,16 +199,11 @@ impl FindingWriter<'_> {
     }
 }
 
-/// Returns how many threads have any of some time.
-fn count_threads(times: &BTreeMap<ThreadIndex, Nanos>) -> u64 {
-    times.values().filter(|&&time| time > Nanos(0)).count() as u64
-}
-
 fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>) -> Finding {
     let threads = main_threads(&ran.throttled_threads);
     let quota = writer.words.main_quota(threads.iter());
     let what = writer.words.throttled_by(threads.iter());
-    let hop = writer.words.hop(program, &threads, None, what, ran.throttled);
+    let hop = writer.words.counted_hop(program, &ran.throttled_threads, None, what, ran.throttled);
     let share = writer.share(ran.throttled);
     let text = describe_hop(&hop);
     let first = FindingHop { what: "is throttled".to_owned(), ..hop.clone() };
@@ -223,6 +218,7 @@ fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'
     Finding {
         disk: None,
         same_cause_as: None,
+        with_same_cause: None,
         kind: FindingKind::Throttled,
         share,
         ns: ran.throttled,
@@ -282,7 +278,7 @@ fn cpu_queue_finding(
     });
     let holder = describe::name_holders(names, ran.queued);
     let what = format!("waits {}", words::for_a_cpu(holder.as_deref()));
-    let hop = writer.words.hop(program, &main_threads(&ran.queued_threads), None, what, ran.queued);
+    let hop = writer.words.counted_hop(program, &ran.queued_threads, None, what, ran.queued);
     let share = writer.share(ran.queued);
     let text = describe_hop(&hop);
     let shown: Vec<_> = (known.iter().take(MAX_HOLDERS))
@@ -311,6 +307,7 @@ fn cpu_queue_finding(
     Finding {
         disk: None,
         same_cause_as: None,
+        with_same_cause: None,
         kind,
         share,
         ns: ran.queued,

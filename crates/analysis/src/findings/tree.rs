@@ -69,6 +69,11 @@ pub(super) fn main_threads(threads: &BTreeMap<ThreadIndex, Nanos>) -> BTreeSet<T
         .collect()
 }
 
+/// Returns how many threads have any of some time.
+pub(super) fn count_threads(times: &BTreeMap<ThreadIndex, Nanos>) -> u64 {
+    times.values().filter(|&&time| time > Nanos(0)).count() as u64
+}
+
 impl Node {
     pub(super) fn add(&mut self, thread: ThreadIndex, time: Nanos) {
         self.time += time;

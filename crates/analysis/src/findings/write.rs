@@ -12,7 +12,7 @@ use super::{
     meaning::{Meanings, SleepMeaning},
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     root::{RootKey, WaitRoot},
-    tree::{ChainEnd, Node, NodeKey},
+    tree::{ChainEnd, Node, NodeKey, count_threads},
 };
 
 /// The most hops of a chain that are shown.
@@ -58,7 +58,7 @@ impl FindingWriter<'_> {
             }
         };
         let waiter =
-            self.words.hop(*program, &root.node.main_threads(), function, what, root.node.time);
+            self.words.counted_hop(*program, &root.node.threads, function, what, root.node.time);
         let mut chain = vec![waiter];
         let cause_node = path.last().map(|(_, node)| node.time).unwrap_or_default();
         let end = path.last().and_then(|(key, _)| key.end);
@@ -116,7 +116,7 @@ impl FindingWriter<'_> {
             kind,
             share: self.share(root.node.time),
             ns: root.node.time,
-            threads: root.node.threads.len() as u64,
+            threads: count_threads(&root.node.threads),
             count: root.count,
             longest_ns: root.longest,
             still_waiting: false,
@@ -126,6 +126,7 @@ impl FindingWriter<'_> {
             lines,
             disk: None,
             same_cause_as: None,
+            with_same_cause: None,
         }
     }
 
@@ -151,7 +152,7 @@ impl FindingWriter<'_> {
             (None, None) => "waits".to_owned(),
         };
         let function = label.map(|label| label.function.to_string());
-        self.words.hop(key.program, &node.main_threads(), function, what, node.time)
+        self.words.counted_hop(key.program, &node.threads, function, what, node.time)
     }
 
     /// Adds the lines of a node's children, those on the path with most of the time first.

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     blame::Reason,
-    findings::{Finding, FindingKind, FindingLine},
+    findings::{Finding, FindingKind, FindingLine, HopBox, SameCauseSum},
     text,
 };
 
@@ -31,6 +31,27 @@ const LATER_LINES: usize = 4;
 const RETOLD_LINES: usize = 3;
 /// The most columns.
 const WIDTH: usize = 100;
+
+/// How the lines of findings are laid out.
+#[derive(Clone, Copy)]
+pub(crate) struct LineLayout {
+    /// The most columns.
+    pub(crate) width: usize,
+    pub(crate) detail: DetailPlace,
+}
+
+/// Where a first line says how often and how long.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DetailPlace {
+    /// At the end of the columns, below those of other findings.
+    RightEdge,
+    /// Behind the text: the eye loses its way where lines are long.
+    BehindText,
+}
+
+/// A terminal's lines, and those of texts to be pasted.
+pub(crate) const NARROW_LINES: LineLayout =
+    LineLayout { width: WIDTH, detail: DetailPlace::RightEdge };
 /// A target that was active for at most this part of the window had next to nothing to do.
 const MOSTLY_IDLE: f64 = 0.05;
 /// A loss that took at least this part of the target's time could change the answer.
@@ -57,7 +78,7 @@ pub(super) fn write(
             Some(_) => RETOLD_LINES,
             None => LATER_LINES,
         };
-        for PrintedLine { line, text } in fit(lines(n + 1, finding), most) {
+        for PrintedLine { line, text } in fit(lines(n + 1, finding, NARROW_LINES), most) {
             let style = match (line.is_cause, line.depth) {
                 (true, _) => palette.waker,
                 (false, 0) => palette.strong,
@@ -150,7 +171,9 @@ pub(super) fn describe_rest(
     }
     if let Some(first) = sleeps.first() {
         let share: f64 = sleeps.iter().map(|finding| finding.share).sum();
-        rest.push(format!("sleeps: {} ({})", percent(share), first.cause.text));
+        let cause_of = (first.same_cause_as).map(|number| format!(", the cause of {number}"));
+        let cause_of = cause_of.unwrap_or_default();
+        rest.push(format!("sleeps: {} ({}{cause_of})", percent(share), first.cause.text));
     }
     rest
 }
@@ -175,6 +198,13 @@ pub(super) fn split_findings(report: &Report) -> (Vec<&Finding>, Vec<&Finding>) 
     (shown, rest)
 }
 
+/// Returns the number that a box of a picture has as one of the `listed` findings with rows of their own. A number
+/// that is in no list would say nothing.
+pub(super) fn number_of_box(hop: &HopBox, listed: usize) -> String {
+    let number = hop.finding.filter(|&number| number <= listed);
+    number.map(|number| format!("{number}: ")).unwrap_or_default()
+}
+
 /// Returns the findings in one line each: `70%  python3 21749 web2.py … ← python3 21745 cron_tx.py …`.
 pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
     let (shown, _) = split_findings(report);
@@ -182,12 +212,13 @@ pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
     let findings = (shown.iter()).filter_map(|finding| {
         let first = finding.lines.first()?;
         let cause = match finding.lines.len() {
+            1 if is_of_several(finding) => mark(first, finding),
             1 => String::new(),
             // Its cause is all of it.
             _ if finding.kind == FindingKind::Deadlock => String::new(),
             _ => match finding.same_cause_as {
                 Some(number) => format!("  ← same cause as {number}: {}", finding.cause.text),
-                None => format!("  ← {}", finding.cause.text),
+                None => format!("  ← {}{}", finding.cause.text, describe_sum(finding)),
             },
         };
         let still = open_word(finding).map_or(String::new(), |word| format!("{word}  "));
@@ -255,7 +286,7 @@ pub(crate) struct PrintedLine<'f> {
 
 /// The lines of a finding, the `number`th of its list, as they are printed: a function for which
 /// there is no room has a line of its own, and so have the last words of a text that is too long.
-pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
+pub(crate) fn lines(number: usize, finding: &Finding, layout: LineLayout) -> Vec<PrintedLine<'_>> {
     let mut lines = Vec::new();
     for line in &finding.lines {
         let before = match (line.depth, open_word(finding)) {
@@ -267,17 +298,19 @@ pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
         };
         let mut behind = mark(line, finding);
         let indent = before.chars().count();
-        let room = WIDTH.saturating_sub(indent);
+        let room = layout.width.saturating_sub(indent);
+        let with_detail =
+            |text: &str, room| with_detail(text, line, finding, (room, layout.detail));
         let mut push = |text: String| lines.push(PrintedLine { line, text });
         let whole = line.whole_text();
         let [taken, marked, detail] =
             [&whole, &behind, &line.detail].map(|text| text.chars().count());
-        // How often and how long says more of a first line than the mark.
-        if line.depth == 0 && taken + marked + 3 + detail > room {
+        // How often and how long says more of a first line than the mark, unless that is about others.
+        if line.depth == 0 && taken + marked + 3 + detail > room && !is_of_several(finding) {
             behind = String::new();
         }
         if whole.chars().count() + behind.chars().count() <= room {
-            push(format!("{before}{}", with_detail(&(whole + &behind), line, finding, room)));
+            push(format!("{before}{}", with_detail(&(whole + &behind), room)));
             continue;
         }
         let (first, second) = match &line.function {
@@ -285,14 +318,14 @@ pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
             None => text::split_at_space(&whole, room),
         };
         let has_room = first.chars().count() + 3 + detail <= room;
-        push(format!("{before}{}", with_detail(&first, line, finding, room)));
+        push(format!("{before}{}", with_detail(&first, room)));
         let indent = indent.min(11 + 2 * usize::from(line.depth));
-        let room = WIDTH.saturating_sub(indent);
+        let room = layout.width.saturating_sub(indent);
         let left = room.saturating_sub(behind.chars().count());
         let mut second = format!("{}{behind}", text::cut_chars(&second, left));
         second.drain(..second.len() - second.trim_start().len());
         if !has_room {
-            second = with_detail(&second, line, finding, room);
+            second = with_detail(&second, room);
         }
         push(format!("{:indent$}{second}", ""));
     }
@@ -334,35 +367,78 @@ fn fit(mut lines: Vec<PrintedLine<'_>>, most: usize) -> Vec<PrintedLine<'_>> {
 }
 
 /// Puts how often and how long behind a first line, if there is room for it.
-fn with_detail(text: &str, line: &FindingLine, finding: &Finding, room: usize) -> String {
+fn with_detail(
+    text: &str,
+    line: &FindingLine,
+    finding: &Finding,
+    (room, place): (usize, DetailPlace),
+) -> String {
     let (taken, detail) = (text.chars().count(), line.detail.chars().count());
     if line.depth > 0 || finding.still_waiting || taken + 3 + detail > room {
         return text.to_owned();
     }
-    let gap = room - taken - detail;
+    let gap = match place {
+        _ if detail == 0 => 0,
+        DetailPlace::RightEdge => room - taken - detail,
+        DetailPlace::BehindText => 3,
+    };
     format!("{text}{:gap$}{}", "", line.detail)
 }
 
 /// The share of a line that is a part of its finding alone, and the mark of the cause.
 pub(crate) fn mark(line: &FindingLine, finding: &Finding) -> String {
     let is_all = (line.share - finding.share).abs() < 0.01;
+    let sum = describe_sum(finding);
     match (line.is_cause, line.depth) {
-        // Who waits for a disk, say, is the end of its chain.
-        (true, 0) if finding.kind == FindingKind::Wait && finding.is_cause_known() => {
-            "  ← cause".to_owned()
-        }
-        (_, 0) => String::new(),
+        (true, 0) => match finding.same_cause_as {
+            Some(number) => format!("  ← the cause of {number}"),
+            None if !sum.is_empty() => format!("  ← cause{sum}"),
+            // Who waits for a disk, say, is the end of its chain.
+            None if finding.kind == FindingKind::Wait && finding.is_cause_known() => {
+                "  ← cause".to_owned()
+            }
+            None => String::new(),
+        },
+        (false, 0) => String::new(),
         (true, _) if finding.still_waiting => match finding.same_cause_as {
             Some(number) => format!("  ← same cause as {number}"),
-            None => "  ← cause".to_owned(),
+            None => format!("  ← cause{sum}"),
         },
         (true, _) if !finding.is_cause_known() => "  ← the cause is not known".to_owned(),
         (true, _) => match finding.same_cause_as {
             Some(number) => format!("  ← same cause as {number}, {}", percent(line.share)),
-            None => format!("  ← cause, {}", percent(line.share)),
+            None => format!("  ← cause, {}{sum}", percent(line.share)),
         },
         (false, _) if is_all || line.share == 0.0 => String::new(),
         (false, _) => format!("  {}", percent(line.share)),
+    }
+}
+
+/// Returns whether a finding has its cause together with others.
+fn is_of_several(finding: &Finding) -> bool {
+    finding.same_cause_as.is_some() || finding.with_same_cause.is_some()
+}
+
+/// What a finding and others with its cause add up to: ` (74% with 2 and 4)`. Others that no screen shows are
+/// counted: ` (74% with 2 and 3 smaller)`.
+fn describe_sum(finding: &Finding) -> String {
+    match &finding.with_same_cause {
+        Some(sum) => format!(" ({} with {})", percent(sum.share), list_others(sum)),
+        None => String::new(),
+    }
+}
+
+/// `2`, `2 and 4`, `2, 4 and 3 smaller`
+pub(super) fn list_others(sum: &SameCauseSum) -> String {
+    let mut names: Vec<String> =
+        sum.findings.iter().filter(|&&number| number <= SHOWN).map(usize::to_string).collect();
+    match sum.findings.len() - names.len() {
+        0 => {}
+        smaller => names.push(format!("{smaller} smaller")),
+    }
+    match names.split_last() {
+        Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => names.concat(),
     }
 }
 

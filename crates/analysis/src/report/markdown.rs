@@ -27,7 +27,7 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     }
     writeln!(out, "```text")?;
     for (n, finding) in shown.iter().enumerate() {
-        for line in first_screen::lines(n + 1, finding) {
+        for line in first_screen::lines(n + 1, finding, first_screen::NARROW_LINES) {
             writeln!(out, "{}", line.text.replace('`', "\u{2019}"))?;
         }
     }
@@ -35,8 +35,16 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "| # | share | thread time | cause |\n|--:|--:|--:|---|")?;
     for (n, finding) in shown.iter().enumerate() {
         let share = first_screen::percent(finding.cause.share);
-        let same = finding.same_cause_as.map(|number| format!(", the same as of {number}"));
-        let cause = code(&finding.cause.text) + &same.unwrap_or_default();
+        let same = match (finding.same_cause_as, &finding.with_same_cause) {
+            (Some(number), _) => format!(", the same as of {number}"),
+            (None, Some(sum)) => {
+                let (share, others) =
+                    (first_screen::percent(sum.share), first_screen::list_others(sum));
+                format!(", {share} with {others}")
+            }
+            (None, None) => String::new(),
+        };
+        let cause = code(&finding.cause.text) + &same;
         writeln!(out, "| {} | {share} | {} | {cause} |", n + 1, finding.cause.ns)?;
     }
     let rest = first_screen::describe_rest(report, &shown, &sleeps);

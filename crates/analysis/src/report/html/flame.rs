@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::{
     findings::TimeByClass,
     report::{
-        Report,
+        Report, first_screen,
         flame::{FrameKind, ThreadNames, shown_parts},
     },
 };
@@ -118,12 +118,13 @@ impl<'r> ReportBoxes<'r> {
 /// One box for each hop of what the findings are made of.
 pub(super) fn hop_boxes(report: &Report, texts: &mut Texts<'_>) -> Flame {
     let tree = &report.findings.hop_tree;
+    let listed = first_screen::split_findings(report).0.len();
     let mut flame = Flame::default();
     flame.push_hop(0, BoxKind::Root, "waiting and running", &tree.time(), texts);
     // Parents first, by a queue: who takes most comes first at each level.
     let mut queue: VecDeque<_> = tree.boxes.iter().map(|hop| (0, BoxKind::Waiter, hop)).collect();
     while let Some((parent, kind, hop)) = queue.pop_front() {
-        let number = hop.finding.map(|number| format!("{number}: ")).unwrap_or_default();
+        let number = first_screen::number_of_box(hop, listed);
         let function = hop.function.as_ref().map(|name| format!("in {name}"));
         let words = [Some(hop.who.as_str()), Some(&hop.what), function.as_deref()];
         let words: Vec<_> = words.into_iter().flatten().filter(|word| !word.is_empty()).collect();

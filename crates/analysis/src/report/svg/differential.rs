@@ -57,7 +57,15 @@ fn picture_frame(
     let details = format!("{}, before {}: {}", rates.after, rates.before, rates.change());
     let fill = palette::change_fill(difference(rates) / largest);
     let place = place.into();
-    Some(PictureFrame { place, name, lines: Vec::new(), details, fill, is_label: false })
+    Some(PictureFrame {
+        place,
+        name,
+        short_name: None,
+        lines: Vec::new(),
+        details,
+        fill,
+        is_label: false,
+    })
 }
 
 fn header_lines(diff: &Diff<'_>) -> Vec<HeaderLine> {

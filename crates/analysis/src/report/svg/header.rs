@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Characters that fit into a line.
-const LONGEST_LINE: usize = 155;
+pub(super) const LONGEST_LINE: usize = 155;
 
 /// Processes named in the header; the rest is counted.
 const PROCESSES: usize = 4;
@@ -149,7 +149,7 @@ pub(super) fn class_words(class: BlameClass) -> &'static str {
         BlameClass::Work => "runs on a CPU",
         BlameClass::CpuQueue => "waits for a CPU",
         BlameClass::Throttled => "is throttled by a CPU quota",
-        BlameClass::Timer => "sleeps",
+        BlameClass::Timer => "sleeps, or waits until a timeout",
         BlameClass::Disk => "waits for a disk",
         BlameClass::Network => "waits for the network",
         BlameClass::Device => "waits for a device",

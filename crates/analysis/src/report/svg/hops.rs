@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     blame::{BlameClass, BlameGroup},
-    findings::{HopBox, TimeByClass, time_of_threads},
+    findings::{HopBox, TimeByClass, over_threads, time_of_threads},
     report::{Report, first_screen, flame::FrameKind, styled_lines::percent},
 };
 
@@ -33,9 +33,10 @@ pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> 
     let tree = &report.findings.hop_tree;
     let all = shown.time(&tree.time());
     let mut frames = vec![root_frame(all, report)];
+    let of_picture = (all, report.window.duration_ns, first_screen::split_findings(report).0.len());
     let mut x = 0;
     for hop in &tree.boxes {
-        shown.push_frames(hop, "", 1, x, (all, report.window.duration_ns), &mut frames);
+        shown.push_frames(hop, "", 1, x, of_picture, &mut frames);
         x += u128::from(shown.time(&hop.time).0);
     }
     let title = format!("offwake: what {} waited for", report.meta.target);
@@ -47,6 +48,8 @@ fn header_lines(report: &Report, shown: &ShownClasses) -> Vec<HeaderLine> {
     let (processes, window) = (header::describe_processes(report), header::describe_window(report));
     let mut lines = vec![HeaderLine::Text(format!("{processes}: {window}"))];
     lines.extend(list_findings(report));
+    lines.push(HeaderLine::Text(describe_rest(report)));
+    lines.extend(describe_not_drawn(report, shown).map(HeaderLine::Strong));
     lines.extend(
         first_screen::relevant_loss(report)
             .map(|loss| HeaderLine::Strong(format!("INCOMPLETE: {loss}"))),
@@ -63,7 +66,22 @@ fn header_lines(report: &Report, shown: &ShownClasses) -> Vec<HeaderLine> {
     lines
 }
 
-fn root_frame(all: Nanos, report: &Report) -> PictureFrame {
+/// Describes what is drawn and has no entry in the list of findings, as the last line of every first screen does.
+fn describe_rest(report: &Report) -> String {
+    let (listed, sleeps) = first_screen::split_findings(report);
+    first_screen::describe_rest(report, &listed, &sleeps).join(" · ")
+}
+
+/// Says so where more time is left out than is drawn: who sees the picture alone takes it for all.
+fn describe_not_drawn(report: &Report, shown: &ShownClasses) -> Option<String> {
+    let drawn = shown.time(&report.findings.hop_tree.time());
+    let is_most = report.findings.activity.idle_ns > drawn;
+    let left_out = list_not_drawn(report).filter(|_| is_most)?;
+    Some(format!("most of the threads' time is not drawn: {left_out}; {drawn} are drawn"))
+}
+
+/// `50.1 s idle, 5.00 s in waits that had not ended`
+fn list_not_drawn(report: &Report) -> Option<String> {
     let activity = &report.findings.activity;
     let idle = match activity.idle_ns - activity.open_ns {
         Nanos(0) => None,
@@ -73,8 +91,13 @@ fn root_frame(all: Nanos, report: &Report) -> PictureFrame {
         Nanos(0) => None,
         open => Some(format!("{open} in waits that had not ended")),
     };
-    let not_drawn: Vec<_> = idle.into_iter().chain(open).collect();
-    let not_drawn = (!not_drawn.is_empty()).then(|| format!("not drawn: {}", not_drawn.join(", ")));
+    let parts: Vec<_> = idle.into_iter().chain(open).collect();
+    (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn root_frame(all: Nanos, report: &Report) -> PictureFrame {
+    let activity = &report.findings.activity;
+    let not_drawn = list_not_drawn(report).map(|parts| format!("not drawn: {parts}"));
     let window = report.window.duration_ns;
     let threads = match activity.active_threads {
         1 => "of 1 thread".to_owned(),
@@ -83,6 +106,7 @@ fn root_frame(all: Nanos, report: &Report) -> PictureFrame {
     PictureFrame {
         place: Place { depth: 0, x: 0, width: u128::from(all.0) },
         name: format!("all threads: {all} of waiting and running, {threads}, in {window}"),
+        short_name: None,
         lines: not_drawn.into_iter().collect(),
         details: format!("{all}, 100%"),
         fill: palette::frame_fill(FrameKind::Group, None),
@@ -118,7 +142,7 @@ impl ShownClasses {
         above: &str,
         depth: usize,
         x: u128,
-        (all, window): (Nanos, Nanos),
+        (all, window, listed): (Nanos, Nanos, usize),
         frames: &mut Vec<PictureFrame>,
     ) {
         let time = self.time(&hop.time);
@@ -131,16 +155,18 @@ impl ShownClasses {
             Some(class) if is_end => palette::class_fill(class),
             _ => palette::frame_fill(FrameKind::Waiter, dominant),
         };
-        let number = hop.finding.map(|number| format!("{number}: ")).unwrap_or_default();
+        let number = first_screen::number_of_box(hop, listed);
         let function = hop.function.as_ref().map(|name| format!("in {name}"));
         let (what, share) = (&hop.what, percent(time, all));
         let of_threads = time_of_threads(time, hop.threads, window);
         let (name, mut lines) = match hop.who.as_str() {
             "" => (format!("{number}{what}"), vec![of_threads.clone()]),
-            who if hop.threads > 1 && time > window => {
-                (format!("{number}{who}"), vec![format!("{of_threads}: {what}")])
+            who => {
+                // What there is no room for is cut at the end.
+                let over = over_threads(time, hop.threads, window);
+                let over = over.map(|over| format!(" ({over})")).unwrap_or_default();
+                (format!("{number}{who}"), vec![format!("{time} {what}{over}")])
             }
-            who => (format!("{number}{who}"), vec![format!("{time} {what}")]),
         };
         let who = if hop.who.is_empty() { above } else { &hop.who };
         let said = [Some(who), Some(what), function.as_deref()].into_iter().flatten();
@@ -153,6 +179,10 @@ impl ShownClasses {
         frames.push(PictureFrame {
             place: Place { depth, x, width: u128::from(time.0) },
             name,
+            short_name: match hop.short_who.as_str() {
+                "" => None,
+                short => Some(format!("{number}{short}")),
+            },
             lines,
             details: format!("{said}; {of_threads}, {share} of what is drawn{detail}"),
             fill,
@@ -160,7 +190,7 @@ impl ShownClasses {
         });
         let mut x = x;
         for child in &hop.children {
-            self.push_frames(child, who, depth + 1, x, (all, window), frames);
+            self.push_frames(child, who, depth + 1, x, (all, window, listed), frames);
             x += u128::from(self.time(&child.time).0);
         }
     }
@@ -171,9 +201,22 @@ fn legend(report: &Report, shown: &ShownClasses) -> HeaderLine {
     let time = report.findings.hop_tree.time();
     let all = shown.time(&time);
     let entries = (shown.0.iter()).filter(|&&class| time.get(class) > Nanos(0)).map(|&class| {
-        let words = header::class_words(class);
+        let words = match class {
+            BlameClass::Timer => describe_timers(&time),
+            _ => header::class_words(class).to_owned(),
+        };
         let time = time.get(class);
         (palette::class_fill(class), format!("{words} {time}, {}", percent(time, all)))
     });
     HeaderLine::Legend(entries.collect())
+}
+
+/// What the time until a timer was: sleeps on purpose, or waits whose end was a timeout.
+fn describe_timers(time: &TimeByClass) -> String {
+    let timers = time.get(BlameClass::Timer);
+    match time.timeouts() {
+        Nanos(0) => "sleeps".to_owned(),
+        all if all == timers => "waits until a timeout".to_owned(),
+        some => format!("sleeps {}, or waits until a timeout {some}:", timers - some),
+    }
 }

@@ -12,7 +12,7 @@
 //!     <g>
 //!       <title>name (details)</title>
 //!       <rect x="12.5000%" … fg:x="3750000" fg:w="9000000"/>
-//!       <text …>name</text>
+//!       <text … fg:short="n">name</text>          what stands there if the name is too long
 //!       <text … fg:text="another line">another l..</text>    in pictures of hops, one for each row
 //!     </g>
 //!   </svg>
@@ -126,6 +126,8 @@ pub(super) struct PictureFrame {
     pub(super) place: Place,
     /// In the frame, and at the beginning of its title.
     pub(super) name: String,
+    /// In the frame where there is no room for the name.
+    pub(super) short_name: Option<String>,
     /// Lines in the frame, below its name.
     pub(super) lines: Vec<String>,
     /// The rest of its title.
@@ -348,13 +350,16 @@ impl Svg<'_> {
         let text_x = format!("{:.4}%", x + 100.0 * INDENT / WIDTH as f64);
         let lines: Vec<String> = frame.lines.iter().map(|line| text::xml(line)).collect();
         let texts: Vec<&str> = [&name].into_iter().chain(&lines).map(String::as_str).collect();
-        let filled = rows::fill_rows(&texts, kind.lines(), room as usize);
+        let short = frame.short_name.as_deref().map(text::xml);
+        let filled = rows::fill_rows(&texts, short.as_deref(), kind.lines(), room as usize);
         for nth in 0..kind.lines() {
             let text_y = (row.start + FONT_SIZE + nth * (LINE - 2)).to_string();
             let mut place = vec![("x", &*text_x), ("y", &*text_y)];
             // The script puts the lines into the rows at every zoom; the name it has from the title.
-            if nth > 0 {
-                place.push(("fg:text", lines.get(nth - 1).map_or("", String::as_str)));
+            match (nth, &short) {
+                (0, Some(short)) => place.push(("fg:short", short.as_str())),
+                (0, None) => {}
+                _ => place.push(("fg:text", lines.get(nth - 1).map_or("", String::as_str))),
             }
             let shown = filled.get(nth);
             if frame.is_label && shown.is_some_and(|row| row.place == 0) {

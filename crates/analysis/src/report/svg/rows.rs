@@ -1,9 +1,12 @@
 //! Puts the texts of a box into its rows. The script (`assets/picture.js`) does the same at every zoom.
 //!
 //! ```text
-//! python3 19036 checkout.py             python3 19036
-//! 601 ms sleeps                         checkout.py      a row that is free takes what has no room
-//!                                       601 ms sleeps
+//! python3 19036 checkout.py             python3 19036                  checkout.py
+//! 601 ms sleeps                         checkout.py                    601 ms sleeps
+//!                                       601 ms sleeps                  in sell
+//!
+//! all have room                         a row that is free takes       none is free: the short name
+//!                                       what has no room
 //! ```
 
 /// A row of a box.
@@ -16,7 +19,21 @@ pub(super) struct Row {
 
 /// Puts texts into at most `rows` rows of less than `room` characters. A text that is too long goes on in the
 /// next row, between two words, as long as there are more rows than texts.
-pub(super) fn fill_rows(texts: &[&str], rows: usize, room: usize) -> Vec<Row> {
+///
+/// `short` stands in place of the first text where that would be cut all the same.
+pub(super) fn fill_rows(texts: &[&str], short: Option<&str>, rows: usize, room: usize) -> Vec<Row> {
+    let filled = fill_all(texts, rows, room);
+    let Some((short, (name, others))) = short.zip(texts.split_first()) else { return filled };
+    let of_name: Vec<&str> =
+        filled.iter().filter(|row| row.place == 0).map(|row| row.text.as_str()).collect();
+    if of_name.join(" ") == *name {
+        return filled;
+    }
+    let texts: Vec<&str> = [short].into_iter().chain(others.iter().copied()).collect();
+    fill_all(&texts, rows, room)
+}
+
+fn fill_all(texts: &[&str], rows: usize, room: usize) -> Vec<Row> {
     let mut spare = rows.saturating_sub(texts.len());
     let mut filled = Vec::with_capacity(rows);
     for (place, text) in texts.iter().enumerate() {
@@ -71,7 +88,7 @@ mod tests {
     }
 
     fn rows(texts: &[&str], room: usize) -> Vec<(usize, String)> {
-        fill_rows(texts, 3, room).into_iter().map(|row| (row.place, row.text)).collect()
+        fill_rows(texts, None, 3, room).into_iter().map(|row| (row.place, row.text)).collect()
     }
 
     #[test]
@@ -90,13 +107,27 @@ mod tests {
         assert_eq!(rows(&["unsplittable"], 8), [row(0, "unspli..")]);
     }
 
+    #[test]
+    fn a_name_that_would_be_cut_gives_way_to_what_tells_it_from_others() {
+        let first = |texts: &[&str], room| {
+            let rows = fill_rows(texts, Some("1: checkout.py"), 3, room);
+            rows.into_iter().map(|row| row.text).next().unwrap()
+        };
+        let texts = ["1: python3 19036 checkout.py", "4.06 s waits for postgres", "in sell"];
+        assert_eq!(first(&texts, 29), texts[0]);
+        assert_eq!(first(&texts, 28), "1: checkout.py");
+        assert_eq!(first(&texts, 12), "1: checkou..");
+        // A row is free.
+        assert_eq!(first(&texts[..2], 26), "1: python3 19036");
+    }
+
     proptest! {
         #[test]
         fn nothing_is_cut_while_a_row_is_free(
             texts in prop::collection::vec("[a-zé]{1,6}( [a-zé]{1,6}){0,5}", 1..4), room in 8_usize..40,
         ) {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-            let rows = fill_rows(&texts, 3, room);
+            let rows = fill_rows(&texts, None, 3, room);
             prop_assert!(rows.len() <= 3);
             prop_assert!(rows.iter().all(|row| row.text.chars().count() <= room));
             let is_cut = rows.iter().any(|row| row.text.ends_with(".."));

@@ -12,7 +12,8 @@ use super::{
 use crate::{
     blame::{BlameClass, Reason},
     report::{
-        Report, WaitEntry, first_screen,
+        Report, WaitEntry,
+        first_screen::{self, DetailPlace, LineLayout},
         flame::{
             self, ClassTimes, Direction, FlameGraphKind, FrameDetail, FrameKind, Layout,
             PlacedFrame, Summaries, Tree, View,
@@ -20,9 +21,6 @@ use crate::{
         wait_groups,
     },
 };
-
-/// Findings in the header.
-const FINDINGS: usize = 3;
 
 /// The time of each [`BlameClass`].
 type Times = ClassTimes<{ BlameClass::ALL.len() }>;
@@ -136,14 +134,20 @@ fn list_culprits(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
     lines
 }
 
+/// The lines of findings in a header.
+const WIDE_LINES: LineLayout =
+    LineLayout { width: header::LONGEST_LINE, detail: DetailPlace::BehindText };
+
 /// What holds the target up, as on every first screen.
 pub(super) fn list_findings(report: &Report) -> Vec<HeaderLine> {
     let (shown, _) = first_screen::split_findings(report);
     let mut lines: Vec<_> =
         first_screen::mostly_idle(report).map(HeaderLine::Strong).into_iter().collect();
-    for (n, finding) in shown.iter().take(FINDINGS).enumerate() {
+    for (n, finding) in shown.iter().enumerate() {
         let mut left_out = 0;
-        for first_screen::PrintedLine { line, text } in first_screen::lines(n + 1, finding) {
+        for first_screen::PrintedLine { line, text } in
+            first_screen::lines(n + 1, finding, WIDE_LINES)
+        {
             if line.depth > 0 && !line.is_cause && n > 0 {
                 left_out += 1;
                 continue;
@@ -202,5 +206,5 @@ fn picture_frame(
     };
     let details = hover::details(time, &share, summary, summaries);
     let (place, is_label) = (place.into(), summary.is_label);
-    Some(PictureFrame { place, name, lines: Vec::new(), details, fill, is_label })
+    Some(PictureFrame { place, name, short_name: None, lines: Vec::new(), details, fill, is_label })
 }

@@ -8,7 +8,7 @@ export const CLASSES = [
   { key: 'work', name: 'work', means: 'another thread worked' },
   { key: 'queue', name: 'cpu_queue', means: 'another thread waited for a CPU' },
   { key: 'throttled', name: 'throttled', means: 'a CPU quota was used up' },
-  { key: 'timer', name: 'slept', means: 'it, or a thread that it waited for, slept until a timer' },
+  { key: 'timer', name: 'slept', means: 'it, or a thread that it waited for, slept until a timer, or waited until a timeout' },
   { key: 'disk', name: 'disk', means: 'it, or a thread that it waited for, waited for a disk' },
   { key: 'network', name: 'network', means: 'a packet from another machine was waited for' },
   { key: 'device', name: 'device', means: 'another device was waited for' },

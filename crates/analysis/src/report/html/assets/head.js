@@ -74,7 +74,8 @@ function finding(entry, n) {
     if (line.depth === 0 && line.detail) {
       const still = OPEN_WORDS[entry.kind] || '';
       parts.push(el('small', {}, ` ${still}${line.detail}`));
-    } else if (line.mark) {
+    }
+    if (line.mark) {
       parts.push(line.is_cause ? el('strong', { class: 'cause' }, ` ${line.mark}`) : el('small', {}, ` ${line.mark}`));
     }
     return place(el('p', { class: line.depth === 0 ? 'what' : line.is_cause ? 'hop end' : 'hop' }, ...parts), {

@@ -22,6 +22,7 @@
       rows: [label, ...lines],
       texts: [text.slice(0, text.lastIndexOf(' (')), ...lines.map((line) => line.getAttribute('fg:text'))]
         .filter((words) => words !== ''),
+      short: label.getAttribute('fg:short'),
       isLabel: label.classList.contains('label'),
       x: Number(box.getAttribute('fg:x')),
       width: Number(box.getAttribute('fg:w')),
@@ -87,16 +88,24 @@
   }
 
   // Both are parts of the canvas.
-  function place({ box, rows, texts, isLabel }, x, width) {
+  function place({ box, rows, texts, short, isLabel }, x, width) {
     box.setAttribute('x', percent(x));
     box.setAttribute('width', percent(width));
-    const filled = fillRows(texts, rows.length, width * pixels - INDENT);
+    const room = width * pixels - INDENT;
+    let filled = fillRows(texts, rows.length, room);
+    if (short !== null && ofName(filled) !== texts[0]) {
+      filled = fillRows([short, ...texts.slice(1)], rows.length, room);
+    }
     rows.forEach((row, nth) => {
       const { words, place } = filled[nth] || { words: '', place: -1 };
       row.setAttribute('x', percent(x + INDENT / pixels));
       row.textContent = words;
       row.classList.toggle('label', isLabel && place === 0);
     });
+  }
+
+  function ofName(filled) {
+    return filled.filter(({ place }) => place === 0).map(({ words }) => words).join(' ');
   }
 
   // A text that is too long goes on in the next row, between two words, as long as there are more rows than
