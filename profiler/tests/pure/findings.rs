@@ -139,11 +139,15 @@ fn findings_that_lead_to_the_cause_of_one_before_them_say_so() {
     let lines = findings(&mut r);
     let causes: Vec<&String> = lines.iter().filter(|line| line.contains("sleeps in")).collect();
     assert!(causes[0].contains("← cause, "), "{lines:#?}");
+    assert!(causes[0].ends_with("% with 2)"), "{lines:#?}");
+    let sum = list[0].with_same_cause.clone().expect("a sum");
+    assert_eq!(sum.findings, [2]);
+    assert_eq!(sum.ns, list[0].cause.ns + list[1].cause.ns);
     assert!(causes[1].contains("← same cause as 1, "), "{lines:#?}");
     let mut text = Vec::new();
     markdown::write(&report(&mut r), &mut text).expect("a Vec takes everything");
     let text = String::from_utf8(text).expect("UTF-8");
-    assert!(text.contains("`, the same as of 1 |"), "{text}");
+    assert!(text.contains("`, the same as of 1 |") && text.contains("% with 2 |"), "{text}");
 }
 
 /// Process 7 runs a script, becomes another program at tick 40, and waits before and after that.

@@ -1,6 +1,7 @@
 //! Who serves a FUSE filesystem that does not answer.
 
 use offwake_analysis::{
+    blame::BlameClass,
     filter::Filter,
     findings::{Finding, FindingKind},
 };
@@ -11,7 +12,7 @@ use offwake_recording::{
 
 use crate::{
     draw::{edit, live, recording},
-    fixtures::{READ, kernel, syscall, user},
+    fixtures::{CLOCK_NANOSLEEP, READ, kernel, syscall, user},
     golden::report as build_report,
 };
 
@@ -89,6 +90,25 @@ fn who_serves_a_filesystem_that_hangs_is_named_with_what_it_does_instead() {
     // Who waits for the next request does nothing, and who serves another filesystem is innocent.
     let says = |word: &str| finding.lines.iter().any(|line| format!("{line:?}").contains(word));
     assert!(!says("next_request") && !says("list_bucket"), "{finding:#?}");
+}
+
+#[test]
+fn a_picture_has_the_colour_of_what_the_server_does_instead() {
+    let class = |recording: &mut Recording| {
+        recording.sort();
+        let boxes = build_report(recording, &Filter::default()).findings.hop_tree.boxes;
+        BlameClass::ALL.into_iter().find(|&class| boxes[0].time.get(class) == boxes[0].time.sum())
+    };
+    let mut r = hung_reader();
+    // What it waits for is not known.
+    assert_eq!(class(&mut r), Some(BlameClass::Unattributed));
+    let sleeps = kernel(&mut r, &["schedule", "do_nanosleep", "hrtimer_nanosleep"]);
+    edit(&mut r, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid.0 == 62) {
+            (wait.syscall, wait.kernel_stack) = (syscall(CLOCK_NANOSLEEP, [0; 6]), sleeps);
+        }
+    });
+    assert_eq!(class(&mut r), Some(BlameClass::Timer));
 }
 
 #[test]

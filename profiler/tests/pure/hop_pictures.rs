@@ -4,11 +4,14 @@ use offwake_analysis::{
     filter::Filter,
     report::{Report, flame::View, svg},
 };
-use offwake_recording::{Recording, units::Tgid};
+use offwake_recording::{
+    Recording, WakeContext,
+    units::{Tgid, Tid},
+};
 
 use crate::{
     draw::{edit, live, recording},
-    fixtures::{syscall, user},
+    fixtures::{CLOCK_NANOSLEEP, POLL, kernel, syscall, user},
     golden::report as build_report,
 };
 
@@ -64,6 +67,41 @@ fn a_picture_says_so_if_more_is_left_out_than_drawn() {
     assert!(!head(&report(&mut server(1))).contains("not drawn"));
 }
 
+/// Has a thread sleep, or wait for a name server, until a timer.
+fn add_until_timer(r: &mut Recording, tid: u32, call: u32) {
+    live(r, tid, &format!("#{}r#", ".".repeat(LENGTH - 3)), 0);
+    let sleeps = kernel(r, &["schedule", "do_nanosleep", "hrtimer_nanosleep"]);
+    let polls = kernel(r, &["schedule", "do_sys_poll"]);
+    let nap = user(r, tid, &["libc.so.6 clock_nanosleep", "app pause", "app main"]);
+    let asks = user(r, tid, &["libc.so.6 poll", "libc.so.6 __res_context_send", "app find_host"]);
+    edit(r, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(tid)) {
+            wait.syscall = syscall(call, [0x1000, 1, 997, 0, 0, 0]);
+            (wait.user_stack, wait.kernel_stack) =
+                if call == CLOCK_NANOSLEEP { (nap, sleeps) } else { (asks, polls) };
+            wait.wake.as_mut().unwrap().context = WakeContext::Hrtimer;
+        }
+    });
+}
+
+#[test]
+fn a_wait_that_ended_by_its_timeout_is_no_sleep() {
+    let head_of = |calls: &[u32]| {
+        let mut r = recording(LENGTH);
+        for (tid, &call) in (7..).zip(calls) {
+            add_until_timer(&mut r, tid, call);
+        }
+        head(&report(&mut r))
+    };
+    let sleep = head_of(&[CLOCK_NANOSLEEP]);
+    assert!(sleep.contains("\nsleeps 997 ms, ") && !sleep.contains("timeout"), "{sleep}");
+    let timeout = head_of(&[POLL]);
+    assert!(timeout.contains("\nwaits until a timeout 997 ms, "), "{timeout}");
+    assert!(!timeout.contains("sleeps"), "{timeout}");
+    let both = head_of(&[CLOCK_NANOSLEEP, POLL]);
+    assert!(both.contains("\nsleeps 997 ms, or waits until a timeout 997 ms: 1.99 s, "), "{both}");
+}
+
 /// Ten threads of one process: most of their waits are those of nine.
 fn pool() -> Recording {
     let mut r = recording(LENGTH);
@@ -93,4 +131,32 @@ fn a_box_counts_the_threads_that_its_time_is_of() {
     let titles = titles(&report);
     let first = titles.iter().find(|title| title.starts_with("1: ")).unwrap();
     assert!(first.contains("[10 threads") && first.contains("over 10 threads"), "{first}");
+}
+
+#[test]
+fn every_number_in_a_box_is_one_of_the_list_above() {
+    // Ten functions that each take a tenth of the time: more than are listed.
+    let mut r = recording(LENGTH);
+    for tid in 10..20 {
+        live(&mut r, tid, &format!("#{}r#", ".".repeat(LENGTH - 3)), 60);
+        let function = format!("app ask_{tid}");
+        let asks = user(&mut r, tid, &["libc.so.6 recv", &function, "app main"]);
+        edit(&mut r, |waits| {
+            for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(tid)) {
+                wait.user_stack = asks;
+            }
+        });
+    }
+    live(&mut r, 60, &"#".repeat(LENGTH), 0);
+    let report = report(&mut r);
+    assert_eq!(report.findings.list.len(), 10, "{:#?}", report.findings.list);
+    let (head, titles) = (head(&report), titles(&report));
+    for number in 1..=10 {
+        let begin = format!("{number}: ");
+        let is_in_box = titles.iter().any(|title| title.starts_with(&begin));
+        let first_word = |line: &str| line.split_whitespace().next().map(str::to_owned);
+        let is_listed = head.lines().any(|line| first_word(line) == Some(number.to_string()));
+        assert_eq!((is_in_box, is_listed), (number <= 6, number <= 6), "{number}: {head}");
+    }
+    assert!(head.contains("4 smaller findings"), "{head}");
 }
