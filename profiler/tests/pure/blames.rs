@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The blame of thread 7's first wait in words and ticks.
-fn first_wait(recording: &mut Recording) -> Vec<(String, u64)> {
+pub fn first_wait(recording: &mut Recording) -> Vec<(String, u64)> {
     recording.sort();
     let timeline = Timeline::build(recording);
     let blame = Blame::new(recording, &timeline, ChainLimits::default());
@@ -49,7 +49,7 @@ fn two(waiter: &str, waker: &str) -> Vec<(String, u64)> {
     first_wait(&mut recording)
 }
 
-fn parts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+pub fn parts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
     expected.iter().map(|&(word, n)| (word.to_owned(), n)).collect()
 }
 

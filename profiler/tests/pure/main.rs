@@ -73,6 +73,7 @@ mod simulations;
 #[cfg(target_arch = "x86_64")]
 mod simulator;
 #[cfg(target_arch = "x86_64")]
+mod slow_readers;
 mod spans;
 #[cfg(target_arch = "x86_64")]
 mod stopped;

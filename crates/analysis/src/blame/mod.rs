@@ -34,6 +34,7 @@ mod signal;
 mod sleep_length;
 mod sleeps;
 mod slices;
+mod slow_readers;
 mod softirq;
 mod stops;
 mod timed_retries;
@@ -266,7 +267,8 @@ impl<'a> Blame<'a> {
                 self.find_packet_sender(wait, softirqd)
             }
             (Some(PatternWakeSource::OverTimer), WakeUse::Ended | WakeUse::Early) => {
-                WakeSource::Interrupt(match self.may_have_sent_just_now(wait) {
+                let woken = row.woken_at();
+                WakeSource::Interrupt(match self.may_have_sent_since(wait, woken) {
                     true => Reason::LocalSoftirq,
                     false => Reason::TcpTimer,
                 })
@@ -321,27 +323,40 @@ impl<'a> Blame<'a> {
     /// waiter     -------- blocked --------------------^ wake
     /// ```
     fn find_packet_sender(&self, wait: WaitIndex, softirqd: ThreadRef) -> WakeSource {
-        let sender = || {
+        let set_to_work = || {
             let (index, woken) = self.recorded_waker_thread(wait)?;
             let track = &self.timeline.thread(index)?.track;
             let begun = track.count_begun_before(woken, track.len());
-            let set_to_work = (0..begun).rev().find_map(|place| match track.get(place)?.state {
+            (0..begun).rev().find_map(|place| match track.get(place)?.state {
                 State::Blocked(wait) => Some(wait),
                 _ => None,
-            })?;
-            let PatternWakeSource::Known(WakeSource::Task(sender)) =
-                self.pattern(set_to_work)?.1.source?
-            else {
-                return None;
-            };
-            let whole = self.recording.waits.get(wait.0 as usize)?;
-            wake_source::holds_other_end(self.recording, &whole, sender.tgid).then_some(softirqd)
+            })
         };
-        sender().map_or(WakeSource::Interrupt(Reason::LocalSoftirq), WakeSource::Task)
+        let Some((row, pattern)) = set_to_work().and_then(|wait| self.pattern(wait)) else {
+            return WakeSource::Interrupt(Reason::LocalSoftirq);
+        };
+        let whole = self.recording.waits.get(wait.0 as usize);
+        let is_sender = |process| {
+            whole.is_some_and(|whole| wake_source::holds_other_end(self.recording, &whole, process))
+        };
+        let is_tcp = || {
+            whole
+                .is_some_and(|whole| wake_source::find_tcp_socket(self.recording, &whole).is_some())
+        };
+        match pattern.source {
+            Some(PatternWakeSource::Known(WakeSource::Task(sender))) if is_sender(sender.tgid) => {
+                WakeSource::Task(softirqd)
+            }
+            _ if is_tcp() && !self.may_have_sent_since(wait, row.woken_at()) => {
+                WakeSource::Interrupt(Reason::TcpTimer)
+            }
+            _ => WakeSource::Interrupt(Reason::LocalSoftirq),
+        }
     }
 
-    /// Returns whether anybody may have sent what ended a wait on a socket within the millisecond before:
-    /// whether those who hold the other end are not known, or one of their threads was on a CPU.
+    /// Returns whether anybody may have sent what ended a wait on a socket since a millisecond before its
+    /// delivery began: whether those who hold the other end are not known, or one of their threads was on
+    /// a CPU.
     ///
     /// ```text
     /// holder      ██ sends ██|------------- off its CPU -------------
@@ -349,7 +364,7 @@ impl<'a> Blame<'a> {
     /// waiter      ------------------- blocked ---------^ wake
     ///                                             |1 ms|
     /// ```
-    fn may_have_sent_just_now(&self, wait: WaitIndex) -> bool {
+    fn may_have_sent_since(&self, wait: WaitIndex, delivery: Option<Timestamp>) -> bool {
         const RECENTLY: Nanos = Nanos(1_000_000);
 
         let (Some((row, _)), Some(whole)) =
@@ -358,7 +373,8 @@ impl<'a> Blame<'a> {
             return true;
         };
         let Some(woken) = row.woken_at() else { return true };
-        let since = Timestamp(woken.0.saturating_sub(RECENTLY.0));
+        let Some(delivery) = delivery else { return true };
+        let since = Timestamp(delivery.0.saturating_sub(RECENTLY.0));
         let was_on_cpu = |index: ThreadIndex| {
             let Some(thread) = self.timeline.thread(index) else { return false };
             let track = &thread.track;
@@ -370,7 +386,10 @@ impl<'a> Blame<'a> {
         };
         let mut holders = wake_source::holders_of_other_end(self.recording, &whole).peekable();
         holders.peek().is_none()
-            || holders.any(|process| self.threads_of(process).iter().copied().any(was_on_cpu))
+            || holders.any(|process| {
+                let threads = self.threads_of(process);
+                threads.is_empty() || threads.iter().copied().any(was_on_cpu)
+            })
     }
 
     /// Returns the threads of a process, those of an earlier one with the same id too.

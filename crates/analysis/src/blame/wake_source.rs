@@ -216,8 +216,7 @@ fn classify_packet(
             return PatternWakeSource::Softirqd(wake.current);
         }
         (SoftirqContext::OverTimer, PeerLocation::Local, PacketOrigin::Backlog)
-            if find_socket(recording, wait)
-                .is_some_and(|socket| socket.protocol.starts_with("tcp")) =>
+            if find_tcp_socket(recording, wait).is_some() =>
         {
             return PatternWakeSource::OverTimer;
         }
@@ -267,6 +266,11 @@ enum PeerLocation {
 fn find_socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEnd> {
     let (_, file) = descriptor(wait.syscall.as_ref(), wait.polled_fd, wait.file)?;
     recording.files.socket(file)
+}
+
+/// Finds the TCP socket that a wait was on, if it was on one that is known.
+pub(super) fn find_tcp_socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEnd> {
+    find_socket(recording, wait).filter(|socket| socket.protocol.starts_with("tcp"))
 }
 
 fn locate_peer(recording: &Recording, servers: &LocalServers<'_>, wait: &Wait) -> PeerLocation {

@@ -59,6 +59,13 @@ pub fn reads(name: &str) -> bool {
     READS.contains(&name)
 }
 
+/// Whether it puts something out, and may wait until there is room for it.
+#[must_use]
+pub fn writes(name: &str) -> bool {
+    const WRITES: &[&str] = &["send", "sendmmsg", "sendmsg", "sendto", "write", "writev"];
+    WRITES.contains(&name)
+}
+
 /// The commands with which `fcntl` waits for a lock
 /// ([`include/uapi/asm-generic/fcntl.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/fcntl.h#L100)):
 /// `F_SETLKW`, `F_SETLKW64` of 32-bit programs, `F_OFD_SETLKW`.

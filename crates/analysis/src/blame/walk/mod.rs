@@ -13,7 +13,7 @@ use offwake_recording::{
 use super::{
     Blame, BlameKind, BlamePart, ChainId, Chains, EndOfLastPiece, External, Hop, IdleHint,
     IdleState, Reason, SleepId, StackPairId, Stop, WakeSource, cpus, parts::BlameParts,
-    pattern_analysis::PatternAnalysis, work_waits::Expects,
+    pattern_analysis::PatternAnalysis, slow_readers::SlowReader, work_waits::Expects,
 };
 use work::WorkStep;
 
@@ -241,7 +241,10 @@ impl<'b> Walker<'b> {
                     None => self.push(BlameKind::External(external), rest.length(), at),
                 }
             }
-            WakeSource::Interrupt(reason) => self.push_unattributed(reason, stretch.length(), at),
+            WakeSource::Interrupt(reason) => {
+                let rest = self.walk_slow_reader(wait, reason, stretch, at);
+                self.push_unattributed(reason, rest.length(), at);
+            }
             WakeSource::Unknown(reason) => {
                 let rest = self.walk_earlier_holders(wait, stretch, at);
                 match self.blame.release_after(wait) {
@@ -254,6 +257,29 @@ impl<'b> Walker<'b> {
                 self.walk_lock_holder(wait, rest, rest.to, at);
             }
         }
+    }
+
+    /// Walks the part of a wait for room at a socket in which the reader at the other end might have read;
+    /// returns the rest of the wait.
+    fn walk_slow_reader(
+        &mut self,
+        wait: WaitIndex,
+        reason: Reason,
+        stretch: TimeRange,
+        at: ChainPosition,
+    ) -> TimeRange {
+        if !matches!(reason, Reason::LocalSoftirq | Reason::TcpTimer) {
+            return stretch;
+        }
+        let Some(SlowReader { thread, last_ran }) = self.blame.slow_reader(wait) else {
+            return stretch;
+        };
+        let readers = stretch.until(last_ran);
+        if readers.length() > Nanos(0) {
+            let (stack, expects) = (StackPairId::NONE, Expects::Progress);
+            self.walk_hop(HopTo { thread, at: readers.to, stack, expects }, readers, at);
+        }
+        stretch.since(last_ran)
     }
 
     /// Walks the part of a wait for a lock in which other threads held the lock than the one that
