@@ -384,6 +384,30 @@ fn who_sends_what_lets_a_loop_that_slept_go_on_was_waited_for() {
     assert_eq!(unseen.get("timer"), None, "{unseen:?}");
 }
 
+/// A pooler has one connection to U. U works for another client from tick 1 to 10, and only then is A's query
+/// sent to it, in the slice that its answer began.
+#[test]
+fn who_waits_for_a_connection_that_another_request_has_waits_for_what_that_one_asked() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "###.................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "##.#......##.....#######", &[A, U, U])
+        .thread(U, RECVFROM, ".#########..#####.......", &[LOOP, LOOP]);
+    assert_eq!(scene.blame(), ticks(&[("work 20", 5), ("work 30", 12)]));
+}
+
+/// The same, but U had nothing to do: B had the connection, and lets go of it at tick 10. Nothing shows since
+/// when, and that it was the connection which A waited for.
+#[test]
+fn what_another_client_gives_back_is_not_known_for_what_was_waited_for() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "###.................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "##.#......##.....#######", &[A, B, U])
+        .thread(U, RECVFROM, "............#####.......", &[LOOP])
+        .thread(B, CLOCK_NANOSLEEP, "#.........##############", &[TIMER]);
+    let expected = ticks(&[("work 20", 5), ("work 30", 5), ("event_loop", 7)]);
+    assert_eq!(scene.blame(), expected);
+}
+
 #[test]
 fn what_the_loop_asked_for_another_client_is_not_waited_for() {
     // U was asked in B's slice, and has not answered yet when A gets its answer in another of B's.

@@ -289,3 +289,62 @@ fn a_result_that_came_while_another_was_passed_on_is_nobodys() {
         assert_eq!(mailboxes.blame(scene), expected, "{mailboxes:?}");
     }
 }
+
+/// Threads that hand one connection round, each for two ticks, in this order; all in one process, each
+/// on a condition variable of its own. The stack says where thread `tid` waits.
+fn handed_round(stack: impl Fn(u32) -> &'static str) -> Scene {
+    const ORDER: [u32; 18] =
+        [U, LOOP, B, U, LOOP, A, U, LOOP, B, U, LOOP, A, B, LOOP, U, B, LOOP, A];
+    let mut scene = Scene::new(2 * ORDER.len());
+    for tid in [A, LOOP, U, B] {
+        let life: String = ORDER.iter().map(|&it| if it == tid { "##" } else { ".." }).collect();
+        let turns = ORDER.windows(2).filter(|pair| pair[1] == tid);
+        scene = scene.thread(tid, FUTEX, &life, &turns.map(|pair| pair[0]).collect::<Vec<_>>());
+    }
+    in_functions(Mailboxes::Conditions.put_into(scene), stack)
+}
+
+/// Has each thread of a process wait in a function.
+fn in_functions(mut scene: Scene, function: impl Fn(u32) -> &'static str) -> Scene {
+    let mut stacks = BTreeMap::new();
+    for tid in [A, LOOP, U, B] {
+        let function = function(tid);
+        let frames = [format!("app {function}"), "app main".to_owned()];
+        let frames = frames.each_ref().map(String::as_str);
+        stacks.entry(function).or_insert_with(|| user(&mut scene.recording, LOOP, &frames));
+    }
+    edit(&mut scene.recording, |waits| {
+        for wait in waits.iter_mut() {
+            wait.user_stack = stacks[function(wait.tid.0)];
+        }
+    });
+    scene
+}
+
+/// A pool's connection, for which each thread waits in `borrow`: A waits for all that had it meanwhile.
+#[test]
+fn what_threads_hand_round_from_one_place_of_the_program_is_no_message() {
+    let blame = handed_round(|_| "borrow").blame_of_wait(1);
+    assert_eq!(blame, ticks(&[("work 20", 4), ("work 30", 4), ("work 40", 2)]));
+}
+
+/// The same wakes among threads that wait in different functions: one may pass on what others make.
+#[test]
+fn what_is_passed_on_between_different_places_may_be_a_message() {
+    let function = |tid| match tid {
+        A => "get_a",
+        B => "get_b",
+        U => "take_job",
+        _ => "take_result",
+    };
+    let blame = handed_round(function).blame_of_wait(1);
+    assert!(blame.contains_key("event_loop"), "{blame:?}");
+}
+
+/// Clients that wait in the same function as the loop, a queue's `take`, wake the loop alone.
+#[test]
+fn clients_that_wait_in_the_same_place_as_the_loop_hand_nothing_round() {
+    let scene = Mailboxes::Conditions.put_into(behind_server(LIFE_OF_B, &[A, B, B, U]));
+    let blame = in_functions(scene, |_| "take").blame();
+    assert_eq!(blame, ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]));
+}

@@ -24,8 +24,8 @@ use std::collections::{HashMap, HashSet};
 
 use indexmap::IndexMap;
 use offwake_recording::{
-    FileId, Recording, ThreadKind, ThreadRef, Wait,
-    units::{Tgid, Tid, Timestamp},
+    FileId, Recording, StackRef, ThreadKind, ThreadRef, Wait,
+    units::{StackId, Tgid, Tid, Timestamp},
 };
 
 use crate::timeline::{ThreadIndex, Timeline, WakeUse, wake_use};
@@ -281,10 +281,10 @@ fn find_shared(
     patterns: &[PatternAnalysis],
 ) -> (Vec<Mailbox>, Vec<Option<u32>>) {
     let waits = &recording.waits;
-    let mut waiters: HashSet<(MailboxKey, Tid)> = HashSet::new();
+    let mut waiters: HashMap<MailboxKey, HashSet<Tid>> = HashMap::new();
     for ((_, pattern), analysis) in waits.patterns().iter().zip(patterns) {
         if let Some(key) = analysis.mailbox_key {
-            waiters.insert((key, waits.waiters()[pattern.waiter].tid));
+            waiters.entry(key).or_default().insert(waits.waiters()[pattern.waiter].tid);
         }
     }
     let mut senders: IndexMap<MailboxKey, HashSet<ThreadRef>> = IndexMap::new();
@@ -293,8 +293,13 @@ fn find_shared(
             senders.entry(key).or_default().insert(sender);
         }
     }
+    let places = PlacesInCode::new(recording, patterns);
     senders.retain(|key, senders| {
-        senders.len() > 1 && !senders.iter().any(|sender| waiters.contains(&(*key, sender.tid)))
+        let own = waiters.get(key);
+        let waits_on_it = |sender: &ThreadRef| own.is_some_and(|own| own.contains(&sender.tid));
+        senders.len() > 1
+            && !senders.iter().any(waits_on_it)
+            && !own.is_some_and(|own| places.is_handed_round(*key, own, senders))
     });
     let by_pattern = patterns
         .iter()
@@ -305,6 +310,63 @@ fn find_shared(
         .map(|(key, senders)| Mailbox { process: Some(key.process), senders, ..Mailbox::default() })
         .collect();
     (mailboxes, by_pattern)
+}
+
+/// Where in the program threads wait for what others hand over, each on a word of its own, and who wakes
+/// them there.
+///
+/// A thread of Java's has one such word, on which it waits in `LockSupport.park` for whatever it waits
+/// for: its next job, an answer, its turn.
+#[derive(Default)]
+struct PlacesInCode {
+    /// The user stacks of the waits on a word.
+    stacks: HashMap<MailboxKey, HashSet<StackId>>,
+    wakers: HashMap<(Tid, StackId), HashSet<Tid>>,
+}
+
+impl PlacesInCode {
+    fn new(recording: &Recording, patterns: &[PatternAnalysis]) -> Self {
+        let waits = &recording.waits;
+        let mut places = Self::default();
+        for ((_, pattern), analysis) in waits.patterns().iter().zip(patterns) {
+            let waiter = &waits.waiters()[pattern.waiter];
+            let (Some(key), StackRef::Id(stack), Some(waker)) =
+                (analysis.mailbox_key, waiter.user_stack, analysis.waker())
+            else {
+                continue;
+            };
+            if matches!(key.place, Place::Futex(_)) && waker.tgid == waiter.tgid {
+                places.stacks.entry(key).or_default().insert(stack);
+                places.wakers.entry((waiter.tid, stack)).or_default().insert(waker.tid);
+            }
+        }
+        places
+    }
+
+    /// Returns whether those that put something into a mailbox hand round what it is, the connections of
+    /// a pool for example: most of them wait in the same place of the program as whoever waits on the
+    /// mailbox, and are woken there by several of all these. Clients wait for their answers elsewhere, and
+    /// wake the loop rather than each other.
+    ///
+    /// ```text
+    /// a pool     A ⇄ B ⇄ C ⇄ A        all in Pool.borrow
+    /// a mailbox  A ⇄ loop ⇄ B         the loop in Queue.take, A and B in Future.get
+    /// ```
+    fn is_handed_round(
+        &self,
+        mailbox: MailboxKey,
+        waiters: &HashSet<Tid>,
+        senders: &HashSet<ThreadRef>,
+    ) -> bool {
+        let Some(stacks) = self.stacks.get(&mailbox) else { return false };
+        let tids: HashSet<Tid> = senders.iter().map(|sender| sender.tid).collect();
+        let is_peer = |sender: &&Tid| {
+            let wakers = stacks.iter().filter_map(|&stack| self.wakers.get(&(**sender, stack)));
+            let among = |waker: &&Tid| tids.contains(*waker) || waiters.contains(*waker);
+            wakers.flatten().filter(among).collect::<HashSet<_>>().len() > 1
+        };
+        tids.iter().filter(is_peer).count() * 2 >= tids.len()
+    }
 }
 
 /// Counts what the threads behind each mailbox did for each thread.
