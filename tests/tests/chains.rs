@@ -376,13 +376,23 @@ fn everybody_that_waits_for_a_condition_waits_for_who_broadcasts_it() -> Result<
 /// thread that computes it; the other one waits for the thread that sleeps.
 #[test]
 fn who_is_woken_for_another_event_waits_for_its_own() -> Result<()> {
-    let case = Case::profile("two-events-on-one-condition")?;
+    waits_for_its_own_event("two-events-on-one-condition")
+}
+
+/// The same, where each waiter is woken by a call of its own.
+#[test]
+fn who_is_woken_with_all_others_in_turn_waits_for_its_own_event() -> Result<()> {
+    waits_for_its_own_event("two-events-woken-in-turn")
+}
+
+fn waits_for_its_own_event(name: &str) -> Result<()> {
+    let case = Case::profile(name)?;
     let [seldom, often] = ["seldom", "often"].map(|role| case.tid(role));
     for (role, own, others) in [("for-seldom", seldom, often), ("for-often", often, seldom)] {
         let accuracy = BlameAccuracy::for_role(&case, role, "futex", |blame| {
             blame.path().first() == Some(&own)
         });
-        row(&format!("two-events-on-one-condition, {role}"), &accuracy);
+        row(&format!("{name}, {role}"), &accuracy);
         ensure!(accuracy.is_enough(), "{accuracy}");
         ensure!(at_least(accuracy.right_ns, 0.85, accuracy.known_ns()), "{}", case.describe(role));
         // Where the window closes between two seldom events, 25 to 40 ms, nobody saw what it waited for. All

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use offwake_analysis::{blame::Reason, filter::Filter};
 use offwake_recording::{
     Recording, Wait,
-    units::{Nanos, Tgid, Tid},
+    units::{Nanos, Tgid, Tid, Timestamp},
 };
 
 use crate::{
@@ -251,4 +251,58 @@ fn who_is_woken_by_somebody_who_waits_there_too_waits_for_that_one() {
     // As at a barrier: whoever comes last wakes all others.
     let r = record(Case { other: Other::WaitsToo, ..BROADCAST });
     assert_eq!(sum_blame(&r), each_for_its_waker());
+}
+
+/// Three waits in two pieces each, from tick 2, 16 and 30 on.
+const THREE: &str = "##....#....#####....#....#####....#....####";
+
+/// Each piece is ended by a call that wakes one thread alone. Another thread waits in the same place, as
+/// drawn, and is woken by whoever then wakes the first: from one place in the code, one after the other.
+fn record_in_turn(other: &str) -> Recording {
+    let mut r = recording(THREE.len());
+    live(&mut r, WAITER, THREE, FAST);
+    live(&mut r, OTHER, other, FAST);
+    for tid in [FAST, SLOW] {
+        live(&mut r, tid, &"#".repeat(THREE.len()), 0);
+    }
+    let waits = user(&mut r, 7, &["libruby.so rb_native_cond_wait", "app get", "app main"]);
+    let ends = user(&mut r, 7, &["libruby.so rb_native_cond_signal", "app put", "app main"]);
+    let futex = kernel(&mut r, &["schedule", "futex_do_wait", "futex_wait", "do_futex"]);
+    edit(&mut r, |all| {
+        for wait in all.iter_mut() {
+            let address = CONDITION + u64::from(wait.tid.0) * 64;
+            (wait.tgid, wait.kernel_stack, wait.user_stack) = (PROCESS, futex, waits);
+            wait.syscall = syscall(FUTEX, [address, WAIT_PRIVATE, 7, 0, 0, 0]);
+            let Some(wake) = &mut wait.wake else { continue };
+            (wake.current.tgid, wake.user_stack) = (PROCESS, ends);
+            wake.syscall = syscall(FUTEX, [address, WAKE_PRIVATE, 1, 0, 0, 0]);
+            if [11, 25, 39].map(at).contains(&wake.at) {
+                wake.current.tid = Tid(SLOW);
+            }
+        }
+        let own = all.iter_mut().filter(|wait| wait.tid == Tid(WAITER));
+        for second in own.skip(1).step_by(2) {
+            second.off = Timestamp(second.off.0 - TICK + 20_000);
+        }
+    });
+    r.preemptions.iter_mut().for_each(|preemption| preemption.tgid = PROCESS);
+    r.thread_events.iter_mut().for_each(|event| event.tgid = PROCESS);
+    r.sort();
+    r
+}
+
+#[test]
+fn who_is_woken_with_all_others_in_turn_was_not_meant_alone() {
+    assert_eq!(sum_blame(&record_in_turn(THREE)), [(SLOW, 27)].into());
+}
+
+#[test]
+fn who_is_woken_while_others_wait_on_was_meant() {
+    let each = || [(FAST, 12), (SLOW, 15)].into();
+    // Jobs are handed out, now to two threads, now to one: the other waits on.
+    let left_behind = "##....#.........####....#....#####....#....####";
+    assert_eq!(sum_blame(&record_in_turn(&left_behind[..THREE.len()])), each());
+    // The other one has mostly something to do.
+    let seldom = "##....####################....#####....####";
+    assert_eq!(sum_blame(&record_in_turn(seldom)), each());
 }

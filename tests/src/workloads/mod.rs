@@ -157,6 +157,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("broadcast-futex", broadcast::by_futex),
     ("broadcast-condvar", broadcast::by_condvar),
     ("two-events-on-one-condition", two_events::on_one_condition),
+    ("two-events-woken-in-turn", two_events::woken_in_turn),
     ("uring-read", uring::reads),
     ("uring-fsync", uring::syncs),
     ("worker-beside-a-hog", shared_cpu::worker_beside_a_hog),

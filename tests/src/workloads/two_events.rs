@@ -2,8 +2,9 @@
 //! woken again and again, looks, and sleeps on.
 
 use std::{
-    sync::{Arc, Condvar, Mutex, PoisonError, atomic::Ordering::SeqCst},
-    thread,
+    mem,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering::SeqCst},
+    thread::{self, Thread},
     time::Duration,
 };
 
@@ -19,10 +20,48 @@ const OFTEN: Duration = Duration::from_millis(2);
 const WORK: Duration = Duration::from_millis(1);
 
 /// How many of each kind have come.
-#[derive(Default)]
 struct Events {
     counts: Mutex<[u64; 2]>,
-    changed: Condvar,
+    changed: Condition,
+}
+
+/// How all waiters are woken.
+enum Condition {
+    /// By one call.
+    AtOnce(Condvar),
+    /// By a call for each, as languages do that keep a list of waiters.
+    InTurn(Mutex<Vec<Thread>>),
+}
+
+impl Condition {
+    fn notify_all(&self) {
+        match self {
+            Self::AtOnce(condvar) => condvar.notify_all(),
+            Self::InTurn(waiters) => {
+                let waiters =
+                    mem::take(&mut *waiters.lock().unwrap_or_else(PoisonError::into_inner));
+                waiters.iter().for_each(Thread::unpark);
+            }
+        }
+    }
+
+    /// Lets go of the counts until all are woken, and once in a while for nothing.
+    fn wait<'c>(
+        &self,
+        counts: MutexGuard<'c, [u64; 2]>,
+        all: &'c Mutex<[u64; 2]>,
+    ) -> MutexGuard<'c, [u64; 2]> {
+        match self {
+            Self::AtOnce(condvar) => condvar.wait(counts).unwrap_or_else(PoisonError::into_inner),
+            Self::InTurn(waiters) => {
+                let own = thread::current();
+                waiters.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+                drop(counts);
+                thread::park();
+                all.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -43,14 +82,22 @@ impl Events {
     fn waits_for(&self, kind: Kind, seen: u64) -> u64 {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         while counts[kind as usize] == seen {
-            counts = self.changed.wait(counts).unwrap_or_else(PoisonError::into_inner);
+            counts = self.changed.wait(counts, &self.counts);
         }
         counts[kind as usize]
     }
 }
 
 pub(super) fn on_one_condition(stage: &Stage) -> Result<()> {
-    let events = Arc::new(Events::default());
+    play(stage, Condition::AtOnce(Condvar::new()))
+}
+
+pub(super) fn woken_in_turn(stage: &Stage) -> Result<()> {
+    play(stage, Condition::InTurn(Mutex::default()))
+}
+
+fn play(stage: &Stage, changed: Condition) -> Result<()> {
+    let events = Arc::new(Events { counts: Mutex::default(), changed });
     let stopped = stage.stopped();
     let waiter = |role: &'static Role, comm: &'static str, kind: Kind| {
         let events = Arc::clone(&events);

@@ -38,6 +38,7 @@ use super::{
     pattern_analysis::PatternAnalysis,
     timed_retries::is_same_wait,
     wakes_by_waker::{WakesByWaker, find_wakes_within},
+    wakes_in_turn::find_broadcasting_places,
 };
 
 /// The most CPU time between two waits for the thread to have only looked: to take a lock, compare, and
@@ -77,7 +78,8 @@ impl Broadcasts {
         timeline: &Timeline,
         patterns: &[PatternAnalysis],
     ) -> Self {
-        let wakes = read_condition_wakes(recording, patterns);
+        let in_turn = find_broadcasting_places(recording, timeline, patterns);
+        let wakes = read_condition_wakes(recording, patterns, &in_turn);
         let waits = &recording.waits;
         let processes: HashSet<Tgid> = (waits.patterns().iter().zip(&wakes))
             .filter(|(_, wake)| **wake != ConditionWake::Other)
@@ -126,7 +128,11 @@ impl Broadcasts {
 }
 
 /// Finds how the waits of each pattern were ended.
-fn read_condition_wakes(recording: &Recording, patterns: &[PatternAnalysis]) -> Vec<ConditionWake> {
+fn read_condition_wakes(
+    recording: &Recording,
+    patterns: &[PatternAnalysis],
+    in_turn: &HashSet<(Tgid, StackId)>,
+) -> Vec<ConditionWake> {
     let waits = &recording.waits;
     let mut reader = FunctionReader::default();
     (waits.patterns().iter().zip(patterns))
@@ -136,10 +142,18 @@ fn read_condition_wakes(recording: &Recording, patterns: &[PatternAnalysis]) -> 
             if !is_by_thread || analysis.is_on_lock() {
                 return ConditionWake::Other;
             }
-            let waiter = waits.waiters()[pattern.waiter].user_stack;
+            let (waiter, process) = {
+                let waiter = &waits.waiters()[pattern.waiter];
+                (waiter.user_stack, waiter.tgid)
+            };
             let waker = waits.wakers()[waker].user_stack;
+            let wakes_in_turn =
+                || matches!(waker, StackRef::Id(place) if in_turn.contains(&(process, place)));
             let mut has = |stack, function| reader.has_function(&recording.stacks, stack, function);
-            if wakes_many(&waits.calls()[call]) || has(waker, "Condition.notify_all") {
+            let is_broadcast = wakes_many(&waits.calls()[call])
+                || wakes_in_turn()
+                || has(waker, "Condition.notify_all");
+            if is_broadcast {
                 return ConditionWake::Broadcast;
             }
             let is_by_exit =

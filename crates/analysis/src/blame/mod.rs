@@ -41,6 +41,7 @@ mod timed_retries;
 mod visit;
 mod wake_source;
 mod wakes_by_waker;
+mod wakes_in_turn;
 mod walk;
 mod work_waits;
 
