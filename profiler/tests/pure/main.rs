@@ -67,6 +67,7 @@ mod safepoints;
 mod schema;
 #[cfg(target_arch = "x86_64")]
 mod shared_locks;
+mod shared_walks;
 mod simulated_by_hand;
 #[cfg(target_arch = "x86_64")]
 mod simulations;

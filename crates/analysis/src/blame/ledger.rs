@@ -3,7 +3,7 @@
 use crate::timeline::Thread;
 use offwake_recording::units::Nanos;
 
-use super::{BlameKind, External, IdleState, Reason};
+use super::{BlameKind, External, IdleState, KindSum, Reason};
 
 /// How a thread's time divides.
 ///
@@ -80,8 +80,8 @@ impl Ledger {
         }
     }
 
-    /// Adds one part of a wait's blame.
-    pub fn add_blame(&mut self, kind: BlameKind, idle_state: IdleState, time: Nanos) {
+    /// Adds some of a wait's blame.
+    pub fn add_blame(&mut self, KindSum { kind, idle_state, time }: KindSum) {
         match idle_state {
             IdleState::Idle => self.idle += time,
             IdleState::Busy if kind == BlameKind::Unattributed(Reason::StillBlocked) => {
@@ -111,7 +111,11 @@ impl Ledger {
             blocked: split.blocked + split.lost,
             ..Self::default()
         };
-        ledger.add_blame(BlameKind::Unattributed(Reason::Lost), IdleState::Busy, split.lost);
+        ledger.add_blame(KindSum {
+            kind: BlameKind::Unattributed(Reason::Lost),
+            idle_state: IdleState::Busy,
+            time: split.lost,
+        });
         ledger
     }
 }

@@ -67,7 +67,9 @@ pub use retries::{MAX_RETRY_CPU_TIME, is_woken_by_write_space};
 pub use sleeps::{Sleep, SleepId, Sleeps};
 pub use stops::Stop;
 pub use wake_source::WakeSource;
-pub use walk::{HopDetail, Walker};
+pub use walk::{
+    GroupId, HopDetail, HopGroups, KindSum, SharedWalk, SharedWalkId, WalkedWait, Walker,
+};
 
 use broadcasts::Broadcasts;
 use cause::Cause;

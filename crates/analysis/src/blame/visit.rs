@@ -6,14 +6,14 @@ use rayon::prelude::*;
 
 use crate::timeline::WaitIndex;
 
-use super::{Blame, BlamePart, Chains, HopDetail, Ledger, Walker};
+use super::{Blame, Chains, HopDetail, Ledger, WalkedWait, Walker};
 
 /// With one, one of two CPUs had nothing to do for half of the walk along pgbench's waits.
 const RANGES_PER_THREAD: u32 = 4;
 
 impl Blame<'_> {
     /// Walks all waits for which `is_wanted` returns true, on all CPUs, and passes each with its
-    /// parts and the chains that these refer to, to `visit`. `detail` says what hops tell.
+    /// blame to `visit`. `detail` says what hops tell.
     ///
     /// The waits are divided into a few ranges for each thread, and whoever is free goes on with one that
     /// nobody has: of two halves, one can take twice as long as the other. Each range has a visitor of
@@ -24,7 +24,7 @@ impl Blame<'_> {
         detail: HopDetail<'b>,
         make: impl Fn() -> V + Sync,
         is_wanted: impl Fn(WaitIndex) -> bool + Sync,
-        visit: impl Fn(&mut V, WaitIndex, &[BlamePart], &Chains) + Sync,
+        visit: impl Fn(&mut V, WaitIndex, WalkedWait<'_>) + Sync,
     ) -> Vec<(V, Chains)> {
         let waits = u32::try_from(self.recording.waits.len()).unwrap_or(u32::MAX);
         let threads = u32::try_from(rayon::current_num_threads()).unwrap_or(1);
@@ -39,8 +39,7 @@ impl Blame<'_> {
                 let first = n.saturating_mul(stretch).min(waits);
                 let stretch = first..first.saturating_add(stretch).min(waits);
                 for wait in stretch.map(WaitIndex).filter(|&wait| is_wanted(wait)) {
-                    let (parts, chains) = walker.parts_and_chains(wait);
-                    visit(&mut visitor, wait, parts, chains);
+                    visit(&mut visitor, wait, walker.walk(wait));
                 }
                 (visitor, walker.into_chains())
             })
@@ -81,12 +80,10 @@ impl Blame<'_> {
             HopDetail::Sleeps(&[]),
             || vec![Ledger::default(); threads.len()],
             |_| true,
-            |ledgers, wait, parts, _| {
+            |ledgers, wait, walked| {
                 let place = self.timeline.blocked_interval(wait);
                 if let Some(ledger) = place.and_then(|at| ledgers.get_mut(at.thread.0 as usize)) {
-                    parts
-                        .iter()
-                        .for_each(|part| ledger.add_blame(part.kind, part.idle_state, part.time));
+                    walked.sums().for_each(|sum| ledger.add_blame(sum));
                 }
             },
         );

@@ -158,7 +158,7 @@ fn is_by_message(wake: &Wake) -> bool {
 }
 
 /// What a thread that waits expects of the one that ends its wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Expects {
     /// An answer, or something to be handed over: what the other does for anybody else does not
     /// matter.

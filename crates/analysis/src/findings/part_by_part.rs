@@ -26,8 +26,9 @@ pub(crate) fn add_up(blame: &Blame<'_>, filter: &Filter, meanings: &WaitMeanings
     let mut walker = blame.walker_with_detail(HopDetail::Sleeps(&every_sleep));
     let waits = u32::try_from(blame.recording().waits.len()).unwrap_or(u32::MAX);
     for wait in (0..waits).map(WaitIndex).filter(|&wait| is_of_target(blame, wait)) {
-        let (parts, chains) = walker.parts_and_chains(wait);
-        if let Some(FilteredWait::Kept(kept)) = filter_wait(blame, &filter, wait, parts) {
+        let walked = walker.walk(wait);
+        let (parts, chains) = (walked.parts, walked.chains);
+        if let Some(FilteredWait::Kept(kept)) = filter_wait(blame, &filter, wait, walked.sums()) {
             let busy = parts.iter().filter(|part| part.idle_state == IdleState::Busy);
             let waiter = (wait, kept.waiter);
             let mut is_counted = false;

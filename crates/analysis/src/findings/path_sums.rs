@@ -14,6 +14,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{Hash, Hasher},
+    ops::Range,
 };
 
 use indexmap::IndexMap;
@@ -24,8 +25,8 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        BlameEntryKind, BlameKind, BlamePart, ChainId, Chains, IdleState, Reason, StackPairId,
-        WakeSource,
+        BlameEntryKind, BlameKind, BlamePart, ChainId, Chains, IdleState, KindSum, Reason,
+        SharedWalk, SharedWalkId, StackPairId, WakeSource, WalkedWait,
     },
     timeline::{NamedThread, ThreadIndex, WaitIndex},
 };
@@ -127,6 +128,18 @@ pub(crate) struct PathSums {
     /// In the order in which they were met, so that the order of all trees is stable.
     ends: IndexMap<EndKey, Nanos, foldhash::fast::RandomState>,
     open: Vec<OpenPart>,
+    /// By [`SharedWalkId::index`].
+    shared: Vec<SharedWalkUse>,
+    /// What the shared walks add to the ends, by the number of the end.
+    shared_parts: Vec<(u32, Nanos)>,
+}
+
+/// How often waits had a shared walk.
+#[derive(Clone, Default)]
+struct SharedWalkUse {
+    count: u64,
+    /// Its places in `shared_parts`, from when it is used first.
+    parts: Range<usize>,
 }
 
 /// A part of a wait that had not ended when the window did.
@@ -151,9 +164,9 @@ impl PathSums {
         &mut self,
         meanings: &WaitMeanings<'_>,
         wait: TargetWait,
-        parts: &[BlamePart],
-        chains: &Chains,
+        walked: WalkedWait<'_>,
     ) {
+        let WalkedWait { parts, chains, .. } = walked;
         let program = meanings.programs.program_under_name(wait.waiter);
         if meanings.is_left_out(program) {
             return;
@@ -173,11 +186,58 @@ impl PathSums {
             let end = self.end_of_part(meanings, (root, root_ids, thread), part, chains);
             *self.ends.entry(end).or_default() += part.time;
         }
+        for (id, walk) in walked.shared() {
+            let is_busy = |sum: &&KindSum| sum.idle_state == IdleState::Busy;
+            let busy: Nanos = walk.sums().iter().filter(is_busy).map(|sum| sum.time).sum();
+            if busy > Nanos(0) {
+                let root =
+                    *root_place.get_or_insert_with(|| self.count_wait(meanings, root_ids, wait));
+                all += busy;
+                self.count_shared_walk(meanings, (root, root_ids, thread), (id, walk), chains);
+            }
+        }
         if root_place.is_some()
             && let Some(root) = self.roots.get_mut(&root_ids)
         {
             *root.waiters.entry(thread).or_default() += all;
         }
+    }
+
+    /// Counts a shared walk of a wait. It is added to the ends at last, as many times.
+    fn count_shared_walk(
+        &mut self,
+        meanings: &WaitMeanings<'_>,
+        root: (PlaceId, RootIds, ThreadIndex),
+        (id, walk): (SharedWalkId, &SharedWalk),
+        chains: &Chains,
+    ) {
+        if self.shared.len() <= id.index() {
+            self.shared.resize(id.index() + 1, SharedWalkUse::default());
+        }
+        if self.shared[id.index()].count == 0 {
+            let begin = self.shared_parts.len();
+            for part in walk.parts().iter().filter(|part| part.idle_state == IdleState::Busy) {
+                let end = self.end_of_part(meanings, root, part, chains);
+                let entry = self.ends.entry(end);
+                self.shared_parts
+                    .push((u32::try_from(entry.index()).unwrap_or(u32::MAX), part.time));
+                entry.or_default();
+            }
+            self.shared[id.index()].parts = begin..self.shared_parts.len();
+        }
+        self.shared[id.index()].count += 1;
+    }
+
+    /// Adds the shared walks to the ends.
+    fn add_shared_walks(&mut self) {
+        for SharedWalkUse { count, parts } in std::mem::take(&mut self.shared) {
+            for &(end, time) in self.shared_parts.get(parts).unwrap_or_default() {
+                if let Some((_, sum)) = self.ends.get_index_mut(end as usize) {
+                    *sum += Nanos(time.0 * count);
+                }
+            }
+        }
+        self.shared_parts = Vec::new();
     }
 
     /// Counts a wait for its root; returns the root's place.
@@ -317,8 +377,9 @@ impl PathSums {
     }
 
     /// Makes trees of the sums.
-    pub(crate) fn into_trees(self, meanings: &WaitMeanings<'_>) -> WaitTrees {
-        let Self { roots, places, by_chain, by_hop, ends, open } = self;
+    pub(crate) fn into_trees(mut self, meanings: &WaitMeanings<'_>) -> WaitTrees {
+        self.add_shared_walks();
+        let Self { roots, places, by_chain, by_hop, ends, open, .. } = self;
         drop((by_chain, by_hop));
         let mut times = vec![Nanos(0); places.len()];
         for (end, &time) in &ends {

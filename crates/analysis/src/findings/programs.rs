@@ -43,6 +43,13 @@ const MAX_TITLE: usize = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct ProgramId(u32);
 
+impl ProgramId {
+    /// Returns its number among all programs.
+    pub(super) fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// What several processes have in common that run the same thing in the same place.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Program {

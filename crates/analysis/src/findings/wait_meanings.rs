@@ -7,11 +7,11 @@ use offwake_recording::{FileId, SocketRole, units::Tgid};
 
 use crate::{
     blame::{
-        Blame, FrameEvidence, HopDetail, SleepId, StackPairId, Stop,
+        Blame, FrameEvidence, GroupId, HopDetail, HopGroups, SleepId, StackPairId, Stop,
         cause::{self, Cause, WaitedOn},
     },
     label::LabelFinder,
-    timeline::{ThreadIndex, WaitIndex},
+    timeline::{NamedThread, ThreadIndex, WaitIndex},
 };
 
 use super::{
@@ -43,6 +43,8 @@ pub(crate) struct WaitMeanings<'a> {
     by_sleep: Vec<MeaningId>,
     /// Of all ways to sleep that mean the same the first, by [`SleepId::index`].
     representatives: Vec<SleepId>,
+    /// Of all threads of a program the first, by [`ThreadIndex`].
+    program_leaders: Vec<ThreadIndex>,
     kernel_waits: KernelWaits,
     pub(super) stopped: StoppedProcesses,
 }
@@ -85,6 +87,12 @@ impl<'a> WaitMeanings<'a> {
             false => KernelWaits::Included,
         };
         let list = numbers.list;
+        let mut first_of: HashMap<ProgramId, ThreadIndex> = HashMap::new();
+        let program_leaders = (0..)
+            .map(ThreadIndex)
+            .take(timeline.threads.len())
+            .map(|thread| *first_of.entry(programs.program_of_thread(thread)).or_insert(thread))
+            .collect();
         Self {
             blame,
             programs,
@@ -93,6 +101,7 @@ impl<'a> WaitMeanings<'a> {
             by_pattern,
             by_sleep,
             representatives,
+            program_leaders,
             kernel_waits,
             stopped: StoppedProcesses::find(blame),
         }
@@ -100,7 +109,7 @@ impl<'a> WaitMeanings<'a> {
 
     /// Returns what hops have to tell.
     pub(crate) fn hop_detail(&self) -> HopDetail<'_> {
-        HopDetail::Sleeps(&self.representatives)
+        HopDetail::Groups(self)
     }
 
     /// Returns whether findings leave the waits of a program out.
@@ -152,6 +161,32 @@ impl<'a> WaitMeanings<'a> {
         let whole = self.blame.recording().waits.get(wait.0 as usize)?;
         let on = cause::waited_on(&whole, self.blame.cause(wait));
         Some((whole.state.letter(), on))
+    }
+}
+
+impl HopGroups for WaitMeanings<'_> {
+    fn find_representative(&self, sleep: SleepId) -> SleepId {
+        self.representatives.get(sleep.index()).copied().unwrap_or(SleepId::NONE)
+    }
+
+    fn find_program_leader(&self, thread: ThreadIndex) -> ThreadIndex {
+        self.program_leaders.get(thread.0 as usize).copied().unwrap_or(thread)
+    }
+
+    fn group_of_waiter(&self, wait: WaitIndex, waiter: NamedThread) -> GroupId {
+        let program = self.programs.program_under_name(waiter).number();
+        GroupId { program, meaning: self.meaning_of_wait(wait).0 }
+    }
+
+    fn has_ends_of_group(&self, wait: WaitIndex) -> bool {
+        // The timer of a coroutine is the waiter's own.
+        !self.is_of_own_coroutine(self.meaning_of_wait(wait))
+    }
+
+    fn group_of_hop(&self, thread: NamedThread, slept: SleepId) -> Option<GroupId> {
+        let meaning = self.meaning_of_sleep(slept);
+        let program = || self.programs.program_under_name(thread).number();
+        (meaning != MeaningId::NONE).then(|| GroupId { program: program(), meaning: meaning.0 })
     }
 }
 

@@ -4,7 +4,7 @@ use offwake_recording::units::Nanos;
 use rayon::prelude::*;
 
 use crate::{
-    blame::{Blame, BlameEntryKind, BlameGroup, BlamePart, Chains, Ledger},
+    blame::{Blame, BlameEntryKind, BlameGroup, Ledger, WalkedWait},
     filter::{Filter, WaitFilter},
     findings::{
         FindingInput, Findings, PathSums, TargetWait, WaitMeanings, WaitTrees, find_findings,
@@ -109,7 +109,7 @@ impl OverviewSums {
             meanings.hop_detail(),
             || RangeSums::new(threads.len()),
             |wait| is_of_target(blame, wait),
-            |sums, wait, parts, chains| sums.add(&meanings, (blame, &filter), wait, parts, chains),
+            |sums, wait, walked| sums.add(&meanings, (blame, &filter), wait, walked),
         );
         let finished: Vec<_> = (visited.into_par_iter())
             .map(|(sums, chains)| {
@@ -164,14 +164,13 @@ impl RangeSums {
         meanings: &WaitMeanings<'_>,
         (blame, filter): (&Blame<'_>, &WaitFilter<'_>),
         index: WaitIndex,
-        parts: &[BlamePart],
-        chains: &Chains,
+        walked: WalkedWait<'_>,
     ) {
         let place = blame.timeline().blocked_interval(index);
         if let Some(ledger) = place.and_then(|at| self.ledgers.get_mut(at.thread.0 as usize)) {
-            parts.iter().for_each(|part| ledger.add_blame(part.kind, part.idle_state, part.time));
+            walked.sums().for_each(|sum| ledger.add_blame(sum));
         }
-        match filter_wait(blame, filter, index, parts) {
+        match filter_wait(blame, filter, index, walked.sums()) {
             None => {}
             Some(FilteredWait::LeftOut(blocked)) => {
                 self.left_out_count += 1;
@@ -179,12 +178,12 @@ impl RangeSums {
             }
             Some(FilteredWait::Kept(kept)) => {
                 self.kept_waits += 1;
-                for part in parts {
-                    let (kind, _) = BlameEntryKind::from_blame(part.kind);
-                    self.group_times[kind.group() as usize] += part.time;
+                for sum in walked.sums() {
+                    let (kind, _) = BlameEntryKind::from_blame(sum.kind);
+                    self.group_times[kind.group() as usize] += sum.time;
                 }
                 let wait = TargetWait { index, waiter: kept.waiter, blocked: kept.blocked };
-                self.paths.add(meanings, wait, parts, chains);
+                self.paths.add(meanings, wait, walked);
             }
         }
     }

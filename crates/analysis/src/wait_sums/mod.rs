@@ -20,7 +20,8 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlamePart, BlameParts, Chains, HopDetail, IdleState, StackPairId, WakeSource,
+        Blame, BlamePart, BlameParts, Chains, HopDetail, IdleState, KindSum, StackPairId,
+        WakeSource, WalkedWait,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
     filter::{Filter, WaitFilter},
@@ -225,15 +226,15 @@ pub(crate) fn filter_wait(
     blame: &Blame<'_>,
     filter: &WaitFilter<'_>,
     wait: WaitIndex,
-    parts: &[BlamePart],
+    sums: impl Iterator<Item = KindSum>,
 ) -> Option<FilteredWait> {
     let timeline = blame.timeline();
     let waits = &blame.recording().waits;
     let place = timeline.blocked_interval(wait)?;
     let row = waits.rows().get(wait.0 as usize)?;
     let blocked = place.to.since(place.from);
-    let is_idle = |part: &&BlamePart| part.idle_state == IdleState::Idle;
-    let idle: Nanos = parts.iter().filter(is_idle).map(|part| part.time).sum();
+    let is_idle = |sum: &KindSum| sum.idle_state == IdleState::Idle;
+    let idle: Nanos = sums.filter(is_idle).map(|sum| sum.time).sum();
     // What was idle for the better part of it.
     let idle_state = if idle > blocked - idle { IdleState::Idle } else { IdleState::Busy };
     if !filter.keeps(row, blocked, idle_state) {
@@ -312,9 +313,9 @@ impl WaitSums {
             VisitedSums::default,
             |sums, group, walker| {
                 for &wait in *group {
-                    let (parts, chains) = walker.parts_and_chains(wait);
-                    watch(wait, parts, chains);
-                    sums.add(blame, &attributes, &filter, wait, parts);
+                    let walked = walker.walk(wait);
+                    watch(wait, walked.parts, walked.chains);
+                    sums.add(blame, &attributes, &filter, wait, walked);
                 }
                 sums.close_group(&room, walker.chains());
             },
@@ -368,9 +369,9 @@ impl VisitedSums {
         attributes: &WaitAttributesTable,
         filter: &WaitFilter<'_>,
         wait: WaitIndex,
-        parts: &[BlamePart],
+        walked: WalkedWait<'_>,
     ) {
-        let Some(FilteredWait::Kept(kept)) = filter_wait(blame, filter, wait, parts) else {
+        let Some(FilteredWait::Kept(kept)) = filter_wait(blame, filter, wait, walked.sums()) else {
             return;
         };
         let Some(row) = blame.recording().waits.rows().get(wait.0 as usize) else { return };
@@ -385,7 +386,7 @@ impl VisitedSums {
         sum.blocked += blocked;
         sum.longest = sum.longest.max(blocked);
         sum.idle += idle;
-        parts.iter().for_each(|&part| sum_parts.push(part));
+        walked.parts.iter().for_each(|&part| sum_parts.push(part));
         let WaitSumKey { waiter, waker, .. } = key;
         if waker != WakerKey::Unknown {
             let wake = WakeKey { waker, wakee: waiter, cause: blame.cause(wait) };

@@ -44,13 +44,13 @@ impl Behalf<'_, '_> {
     ///
     /// `begun` says what had set the thread that asked to work.
     pub(super) fn includes(&self, ask: &Ask, begun: impl FnOnce() -> Option<SliceStart>) -> bool {
-        let waiters = self.walker.waiters();
-        if waiters.contains(&ask.callee) || ask.at < self.awake_since {
+        let threads = &self.walker.threads;
+        if ask.at < self.awake_since || threads.is_waiter(ask.callee) {
             return false;
         }
         let begun = begun().and_then(|begun| self.walker.follow_hand_overs(begun));
         begun.is_some_and(|begun| {
-            waiters.contains(&begun.giver)
+            threads.is_waiter(begun.giver)
                 || (begun.at <= self.rest.from && !self.is_request_seen())
         })
     }
@@ -73,11 +73,6 @@ impl<'b> Walker<'b> {
         }
     }
 
-    /// The threads of the chain that wait for the one that is walked.
-    fn waiters(&self) -> &[ThreadIndex] {
-        self.threads.split_last().map_or(&[], |(_, waiters)| waiters)
-    }
-
     /// Finds what a thread was set to work by that is awake at `at`, back to another process or to one that
     /// waits for it.
     pub(super) fn find_slice_start(
@@ -91,7 +86,7 @@ impl<'b> Walker<'b> {
     /// The same from what its slice begins with.
     fn follow_hand_overs(&self, mut begun: SliceStart) -> Option<SliceStart> {
         let is_start = |begun: &SliceStart| {
-            begun.origin == SliceOrigin::Giver || self.waiters().contains(&begun.giver)
+            begun.origin == SliceOrigin::Giver || self.threads.is_waiter(begun.giver)
         };
         for _ in 1..MAX_HAND_OVERS {
             if is_start(&begun) {

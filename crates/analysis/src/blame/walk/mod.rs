@@ -1,7 +1,11 @@
 //! Follows a wait back along the chain of its wakers, to what its time was spent on.
 
 mod behalf;
+mod groups;
 mod preempted;
+mod shared;
+mod threads;
+mod walked_wait;
 mod work;
 
 use crate::timeline::{Interval, RunnableSince, State, Thread, ThreadIndex, Track, WaitIndex};
@@ -15,17 +19,25 @@ use super::{
     IdleState, Reason, SleepId, StackPairId, Stop, WakeSource, cpus, parts::BlameParts,
     pattern_analysis::PatternAnalysis, slow_readers::SlowReader, work_waits::Expects,
 };
+use shared::{SharedWalkEnd, SharedWalkSearch, SharedWalks};
+use threads::ThreadsOnChain;
 use work::WorkStep;
+
+pub use groups::{GroupId, HopGroups};
+pub use shared::{SharedWalk, SharedWalkId};
+pub use walked_wait::{KindSum, WalkedWait};
 
 /// What hops and parts say of the threads on the way. Each distinct chain costs time and memory, so they
 /// say what one reader wants.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum HopDetail<'a> {
     /// With which stacks threads woke those before them ([`Hop::stack`]).
     WakerStacks,
     /// How threads slept ([`Hop::slept`], [`BlamePart::slept`]). A reader who does not tell some ways
     /// to sleep apart gives, for each, the one that stands for it, by [`SleepId::index`].
     Sleeps(&'a [SleepId]),
+    /// The same, as far as it tells a reader who adds chains up by groups of threads.
+    Groups(&'a dyn HopGroups),
 }
 
 /// Finds the blame of one wait after another; fastest if they come in the order of time.
@@ -37,10 +49,12 @@ pub struct Walker<'b> {
     /// Where the last search in each thread's track ended, by [`ThreadIndex`].
     track_hints: Vec<u32>,
     cpu_hints: cpus::CpuSearchHints,
-    /// The threads from the wait's own to the one that is being walked, to detect cycles.
-    threads: Vec<ThreadIndex>,
+    threads: ThreadsOnChain,
     /// How many waits were walked below the current one.
     waits_followed: u32,
+    /// The group of the wait's own thread, if the wait may have shared walks.
+    root: Option<GroupId>,
+    shared: SharedWalks,
 }
 
 /// A position on the chain that is being walked.
@@ -55,6 +69,8 @@ struct ChainPosition {
     only_hand_overs: bool,
     /// What the thread before the one that is walked expects of it.
     expects: Expects,
+    /// The group of the thread before the chain's last one.
+    group: Option<GroupId>,
 }
 
 impl ChainPosition {
@@ -123,8 +139,10 @@ impl<'b> Walker<'b> {
             parts: BlameParts::default(),
             track_hints: vec![0; blame.timeline.threads.len()],
             cpu_hints: cpus::CpuSearchHints::new(&blame.cpus),
-            threads: Vec::new(),
+            threads: ThreadsOnChain::new(),
             waits_followed: 0,
+            root: None,
+            shared: SharedWalks::new(),
         }
     }
 
@@ -140,20 +158,24 @@ impl<'b> Walker<'b> {
         self.chains
     }
 
-    /// Returns the parts of a wait, as [`Self::parts`] does, and the chains so far.
-    pub fn parts_and_chains(&mut self, wait: WaitIndex) -> (&[BlamePart], &Chains) {
-        self.parts(wait);
-        (self.parts.as_slice(), &self.chains)
-    }
-
-    /// Returns what a wait's time was spent on: the parts add up to its blocked part inside the
-    /// window.
-    pub fn parts(&mut self, wait: WaitIndex) -> &[BlamePart] {
+    /// Returns what a wait's time was spent on: the parts, and those of its shared walks, add up to its blocked part
+    /// inside the window.
+    pub fn walk(&mut self, wait: WaitIndex) -> WalkedWait<'_> {
         self.parts.clear();
         self.waits_followed = 0;
         self.threads.clear();
+        self.shared.begin_wait();
         if let Some(place) = self.blame.timeline.blocked_interval(wait) {
             self.threads.push(place.thread);
+            let group = match self.detail {
+                HopDetail::Groups(groups) => {
+                    let waiter = self.blame.timeline.named_thread(place.thread, place.from);
+                    let group = groups.group_of_waiter(wait, waiter);
+                    self.root = groups.has_ends_of_group(wait).then_some(group);
+                    Some(group)
+                }
+                HopDetail::WakerStacks | HopDetail::Sleeps(_) => None,
+            };
             let at = ChainPosition {
                 chain: ChainId::ROOT,
                 depth: 0,
@@ -161,10 +183,16 @@ impl<'b> Walker<'b> {
                 idle_state: IdleState::Busy,
                 only_hand_overs: true,
                 expects: Expects::Progress,
+                group,
             };
             self.walk_blocked(wait, TimeRange { from: place.from, to: place.to }, at);
         }
-        self.parts.as_slice()
+        WalkedWait::new(self.parts.as_slice(), &self.chains, &self.shared)
+    }
+
+    /// Returns the parts of a wait, whose walker does not add up by groups: such waits share no walks.
+    pub fn parts(&mut self, wait: WaitIndex) -> &[BlamePart] {
+        self.walk(wait).parts
     }
 
     fn push(&mut self, kind: BlameKind, time: Nanos, at: ChainPosition) {
@@ -178,8 +206,11 @@ impl<'b> Walker<'b> {
         time: Nanos,
         at: ChainPosition,
     ) {
-        let ChainPosition { chain, depth, slept, idle_state, .. } = at;
-        self.parts.push(BlamePart { kind, depth, chain, stack, slept, idle_state, time });
+        let ChainPosition { chain, slept, idle_state, .. } = at;
+        let depth = self.depth_of_parts(at);
+        let part = BlamePart { kind, depth, chain, stack, slept, idle_state, time };
+        self.shared.note(part);
+        self.parts.push(part);
     }
 
     fn push_unattributed(&mut self, reason: Reason, time: Nanos, at: ChainPosition) {
@@ -197,6 +228,7 @@ impl<'b> Walker<'b> {
             HopDetail::Sleeps(representatives) => {
                 representatives.get(pattern.sleep.index()).copied().unwrap_or(SleepId::NONE)
             }
+            HopDetail::Groups(groups) => groups.find_representative(pattern.sleep),
             HopDetail::WakerStacks => SleepId::NONE,
         };
         ChainPosition { slept, ..at.inside_wait(hint) }
@@ -360,15 +392,18 @@ impl<'b> Walker<'b> {
         let all = stretch.length();
         let limits = self.blame.limits;
         if at.depth >= limits.depth {
+            self.threads.note_limit();
             return self.push_unattributed(Reason::DepthLimit, all, at);
         }
-        if self.threads.contains(&hop.thread) {
+        if self.threads.contains(hop.thread) {
             return self.push_unattributed(Reason::Cycle, all, at);
         }
         if self.waits_followed >= limits.nodes {
+            self.threads.note_limit();
             return self.push_unattributed(Reason::NodeLimit, all, at);
         }
         self.waits_followed += 1;
+        self.threads.note_hop(at.depth);
         let inside = self.position_behind(hop, at);
         self.threads.push(hop.thread);
         self.walk_thread(hop.thread, stretch, hop.stack, at, inside);
@@ -380,11 +415,11 @@ impl<'b> Walker<'b> {
         let thread = self.blame.timeline.named_thread(hop.thread, hop.at);
         let stack = match self.detail {
             HopDetail::WakerStacks => hop.stack,
-            HopDetail::Sleeps(_) => StackPairId::NONE,
+            HopDetail::Sleeps(_) | HopDetail::Groups(_) => StackPairId::NONE,
         };
-        let chain = self.chains.extend(at.chain, Hop { thread, stack, slept: at.slept });
+        let (chain, group) = self.extend_chain(at, Hop { thread, stack, slept: at.slept });
         let (depth, expects) = (at.depth + 1, hop.expects);
-        ChainPosition { chain, depth, slept: SleepId::NONE, expects, ..at }
+        ChainPosition { chain, depth, slept: SleepId::NONE, expects, group, ..at }
     }
 
     /// Walks what a thread did in `stretch`, from its end back to its beginning. Where the thread
@@ -424,13 +459,38 @@ impl<'b> Walker<'b> {
         let mut leg = leg;
         let thread = self.blame.timeline.thread(index)?;
         self.push_unattributed(Reason::Lost, stretch.since(thread.track.end()).length(), at);
-        let near = self.track_hints.get_mut(index.0 as usize)?;
-        let end = thread.track.count_begun_before(stretch.to, *near as usize);
-        *near = u32::try_from(end).unwrap_or(u32::MAX);
+        let mut draft = None;
+        let mut known_to = None;
+        if *waits == 0 && stretch.to <= thread.track.end() {
+            match self.find_shared_walk(&leg, stretch) {
+                SharedWalkSearch::Unknown => {}
+                SharedWalkSearch::MetAgain(new) => draft = Some(new),
+                SharedWalkSearch::Walked(walk) => {
+                    known_to = Some(walk.place);
+                    left_with = walk.left_with;
+                    *waits = walk.waits;
+                }
+            }
+        }
+        let end = match known_to {
+            Some(end) => end,
+            None => {
+                let near = self.track_hints.get_mut(index.0 as usize)?;
+                let end = thread.track.count_begun_before(stretch.to, *near as usize);
+                *near = u32::try_from(end).unwrap_or(u32::MAX);
+                end
+            }
+        };
         for place in (0..end).rev() {
             let Some(interval) = thread.track.get(place) else { break };
             if interval.to <= stretch.from {
                 break;
+            }
+            let ends_shared_walk = || {
+                interval.from < stretch.from || self.may_be_work_wait(interval, stretch, at, *waits)
+            };
+            if draft.is_some() && ends_shared_walk() {
+                draft.take().into_iter().for_each(|draft| self.close_shared_walk(draft));
             }
             if place.is_multiple_of(Waits::FETCHED) {
                 self.prefetch_waits_before(&thread.track, place);
@@ -466,7 +526,15 @@ impl<'b> Walker<'b> {
                     }
                 }
             }
+            let from = interval.from;
+            let end = SharedWalkEnd { place, from, left_with, waits: *waits, followed: 0, hops: 0 };
+            if let Some(open) = &mut draft
+                && !self.extend_shared_walk(open, end)
+            {
+                draft.take().into_iter().for_each(|draft| self.close_shared_walk(draft));
+            }
         }
+        draft.take().into_iter().for_each(|draft| self.close_shared_walk(draft));
         self.walk_before_creation(thread, stretch.until(thread.from), at);
         None
     }
@@ -514,19 +582,19 @@ impl<'b> Walker<'b> {
         inside: TimeRange,
         at: ChainPosition,
     ) {
-        let Self { blame, cpu_hints, parts, .. } = self;
-        let ChainPosition { chain, depth, idle_state, .. } = at;
-        let tell = |holder, time| {
+        let depth = self.depth_of_parts(at);
+        let Self { blame, cpu_hints, parts, detail, shared, .. } = self;
+        let ChainPosition { chain, idle_state, .. } = at;
+        let tell = |holder: Option<ThreadIndex>, time| {
+            let holder = match detail {
+                HopDetail::Groups(groups) => holder.map(|one| groups.find_program_leader(one)),
+                HopDetail::WakerStacks | HopDetail::Sleeps(_) => holder,
+            };
             let kind = BlameKind::CpuQueue { thread, holder };
-            parts.push(BlamePart {
-                kind,
-                depth,
-                chain,
-                stack: StackPairId::NONE,
-                slept: SleepId::NONE,
-                idle_state,
-                time,
-            });
+            let (stack, slept) = (StackPairId::NONE, SleepId::NONE);
+            let part = BlamePart { kind, depth, chain, stack, slept, idle_state, time };
+            shared.note(part);
+            parts.push(part);
         };
         let times = (inside.from, inside.to);
         blame.cpus.holders(blame.recording, queued, times, cpu_hints, tell);

@@ -48,7 +48,7 @@ impl Walker<'_> {
             }
             RunnableSince::Woken(_) => None,
         };
-        match preemptor.filter(|preemptor| !self.threads.contains(&preemptor.thread)) {
+        match preemptor.filter(|preemptor| !self.threads.contains(preemptor.thread)) {
             Some(preemptor) => self.walk_preemptor(leg, preemptor, queued, inside),
             None => self.push_cpu_queue(leg.thread, queued, inside, leg.at),
         }

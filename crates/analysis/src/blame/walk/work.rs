@@ -15,7 +15,7 @@
 
 use offwake_recording::units::{Nanos, Timestamp};
 
-use crate::timeline::{State, ThreadIndex, WaitIndex};
+use crate::timeline::{Interval, State, ThreadIndex, WaitIndex};
 
 use super::{
     super::{
@@ -93,6 +93,29 @@ impl Walker<'_> {
         }
     }
 
+    /// Returns whether a wait, or what it says about the time before, may depend on who waits for the thread, or
+    /// on how far back the walk goes.
+    pub(super) fn may_be_work_wait(
+        &self,
+        interval: Interval,
+        stretch: TimeRange,
+        at: ChainPosition,
+        waits: u32,
+    ) -> bool {
+        let State::Blocked(wait) = interval.state else { return false };
+        if waits >= self.blame.limits.fan_out {
+            return true;
+        }
+        if interval.to > stretch.to {
+            return false;
+        }
+        self.blame.pattern(wait).is_some_and(|(_, pattern)| match pattern.work_wait {
+            WorkWait::No => false,
+            WorkWait::KernelWork => true,
+            _ => at.expects == Expects::Answer,
+        })
+    }
+
     /// Walks the time before something came that was passed on to the waiter. Where most of what came
     /// before was passed on to others, that time belongs to the one that it came from, from when that one
     /// was asked if anybody saw that.
@@ -110,9 +133,9 @@ impl Walker<'_> {
         leg: &Leg,
     ) -> WorkStep {
         let timeline = self.blame.timeline;
-        let waiter = self.threads.len().checked_sub(2).and_then(|place| self.threads.get(place));
+        let waiter = self.threads.last_waiter();
         let tid = |thread: ThreadIndex| timeline.thread(thread).map(|thread| thread.tid);
-        let pair = tid(leg.thread).zip(waiter.copied().and_then(tid));
+        let pair = tid(leg.thread).zip(waiter.and_then(tid));
         let (Some(pair), Some(place)) = (pair, timeline.blocked_interval(wait)) else {
             return WorkStep::NoWorkWait;
         };
@@ -139,10 +162,9 @@ impl Walker<'_> {
     /// Returns whether the thread before the one that is walked is one of several that the latter serves
     /// out of a mailbox.
     fn is_served_from(&self, mailbox: MailboxId) -> bool {
-        let waiter = self.threads.len().checked_sub(2).and_then(|place| self.threads.get(place));
-        waiter.is_some_and(|&waiter| {
-            self.blame.mailboxes.serves(mailbox, self.blame.timeline, waiter)
-        })
+        self.threads
+            .last_waiter()
+            .is_some_and(|waiter| self.blame.mailboxes.serves(mailbox, self.blame.timeline, waiter))
     }
 
     /// Goes on in the thread that handed a job over, in its time before it did.
@@ -159,20 +181,21 @@ impl Walker<'_> {
     /// chain: to the one that waits, they are one server.
     fn move_to(&mut self, hop: HopTo, rest: TimeRange, leg: &Leg) -> WorkStep {
         if self.waits_followed >= self.blame.limits.nodes {
+            self.threads.note_limit();
             self.push_unattributed(Reason::NodeLimit, rest.length(), leg.at);
             return WorkStep::Done;
         }
         self.waits_followed += 1;
-        let Some((current, before)) = self.threads.split_last_mut() else { return WorkStep::Done };
-        if before.contains(&hop.thread) {
+        let Some(current) = self.threads.current() else { return WorkStep::Done };
+        if self.threads.is_waiter(hop.thread) {
             // The one that waits had handed it over itself, before it began to wait.
             self.push_unattributed(Reason::EventLoop, rest.length(), leg.at);
             return WorkStep::Done;
         }
-        let at = if *current == hop.thread {
+        let at = if current == hop.thread {
             leg.at
         } else {
-            *current = hop.thread;
+            self.threads.replace_current(hop.thread);
             let expects = leg.at.expects;
             let idle_state = leg.at.idle_state;
             let at = self.position_behind(HopTo { expects, ..hop }, leg.parent);
@@ -249,7 +272,7 @@ impl Walker<'_> {
             .is_some_and(|slept| slept.from >= self.find_awake_since(rest.from));
         // An answer that came while the loop was awake would have come unseen.
         let process = self.blame.timeline.thread(leg.thread).map(|thread| thread.tgid);
-        !self.threads.contains(&other)
+        !self.threads.contains(other)
             && process.is_some_and(|process| self.blame.process_wakes.serves_alone(process))
             && is_request_taken
             && self.is_mostly_asleep(leg.thread, rest)
@@ -363,7 +386,6 @@ impl Walker<'_> {
     /// U     ..................[ works ]............[ works ]
     /// ```
     fn is_at_work_for_waiter(&self, wait: WaitIndex, rest: TimeRange, leg: &Leg) -> bool {
-        let Some((_, waiters)) = self.threads.split_last() else { return false };
         let timeline = self.blame.timeline;
         let (Some((sender, _)), Some(own)) =
             (self.blame.recorded_waker_thread(wait), timeline.thread(leg.thread))
@@ -371,12 +393,12 @@ impl Walker<'_> {
             return false;
         };
         let range = (self.find_awake_since(rest.from), rest.to);
-        !waiters.contains(&sender)
+        !self.threads.is_waiter(sender)
             && self.blame.wakes_of_thread(own.tgid, sender, range).any(|ask| {
                 let begun = self.find_slice_start(ask.asker, ask.at);
                 let place = timeline.blocked_interval(ask.wait);
                 begun.zip(place).is_some_and(|(begun, place)| {
-                    waiters.contains(&begun.giver) && place.from < begun.at
+                    self.threads.is_waiter(begun.giver) && place.from < begun.at
                 })
             })
     }
@@ -492,7 +514,6 @@ impl Walker<'_> {
         thread: ThreadIndex,
         stretch: TimeRange,
     ) -> Option<(ThreadIndex, Timestamp)> {
-        let (_, waiters) = self.threads.split_last()?;
         let track = &self.blame.timeline.thread(thread)?.track;
         let end = track.count_begun_before(stretch.to, track.len());
         let awake_since = self.find_awake_since(stretch.from);
@@ -502,7 +523,7 @@ impl Walker<'_> {
             .find_map(|interval| {
                 let State::Blocked(wait) = interval.state else { return None };
                 let (waker, _) = self.blame.recorded_waker_thread(wait)?;
-                waiters.contains(&waker).then_some((thread, interval.to))
+                self.threads.is_waiter(waker).then_some((thread, interval.to))
             })
     }
 
@@ -590,8 +611,7 @@ impl Walker<'_> {
     /// time: on a busy machine, the answer can be under way before it gets to wait.
     pub(super) fn find_awake_since(&self, from: Timestamp) -> Timestamp {
         let awake_since = || {
-            let (_, waiters) = self.threads.split_last()?;
-            let track = &self.blame.timeline.thread(*waiters.last()?)?.track;
+            let track = &self.blame.timeline.thread(self.threads.last_waiter()?)?.track;
             let end = track.count_begun_before(from, track.len());
             (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev().find_map(|place| {
                 let interval = track.get(place)?;

@@ -13,7 +13,7 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlameEntryKind, BlameKind, BlamePart, Chains, WakeSource, Walker,
+        Blame, BlameEntryKind, BlameKind, BlamePart, Chains, WakeSource, WalkedWait, Walker,
         cause::{Cause, waited_on},
     },
     container_labels::ContainerLabels,
@@ -138,7 +138,7 @@ impl LongestWaits {
             .map(|(lane, from, to, wait)| {
                 let known = parts.remove(&wait).and_then(OnceLock::into_inner);
                 let parts = known.unwrap_or_else(|| {
-                    let (parts, chains) = writer.walker.parts_and_chains(wait);
+                    let WalkedWait { parts, chains, .. } = writer.walker.walk(wait);
                     LargestParts::new(parts, chains)
                 });
                 writer.lane_wait(lane, (from, to), wait, &parts)
