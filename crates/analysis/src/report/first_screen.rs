@@ -420,11 +420,14 @@ fn is_of_several(finding: &Finding) -> bool {
 }
 
 /// What a finding and others with its cause add up to: ` (74% with 2 and 4)`. Others that no screen shows are
-/// counted: ` (74% with 2 and 3 smaller)`.
+/// counted: ` (74% with 2 and 3 smaller)`. Nothing where they add less than is shown: `98% (98% with 2)` is
+/// no news.
 fn describe_sum(finding: &Finding) -> String {
     match &finding.with_same_cause {
-        Some(sum) => format!(" ({} with {})", percent(sum.share), list_others(sum)),
-        None => String::new(),
+        Some(sum) if percent(sum.share) != percent(finding.cause.share) => {
+            format!(" ({} with {})", percent(sum.share), list_others(sum))
+        }
+        _ => String::new(),
     }
 }
 
