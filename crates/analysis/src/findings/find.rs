@@ -38,7 +38,7 @@ use super::{
 /// The most findings; the rest is counted.
 const MAX_FINDINGS: usize = 20;
 /// What takes a smaller part of the active time is no finding.
-const MIN_SHARE: f64 = 0.005;
+pub(super) const MIN_SHARE: f64 = 0.005;
 /// A target that did something in a larger part of the window is not stuck as a whole.
 const MIN_ACTIVITY: f64 = 0.02;
 /// A finding whose waits make up this part of another's chain is told by that one already.

@@ -54,14 +54,15 @@ impl Found {
 
     /// A finding whose first box is this one, and takes all of its time.
     fn from_boxes(finding: Finding, class: BlameClass, first: HopBox) -> Self {
-        let hops = HopBox { time: TimeByClass::new(class, finding.ns), ..first }.begin(&finding);
+        let hops =
+            HopBox { time: TimeByClass::new(class, finding.ns), ..first }.into_first_box(&finding);
         Self { finding, hops, coverage: Coverage::News }
     }
 }
 
 impl HopBox {
     /// Makes it the box that begins a finding.
-    fn begin(self, finding: &Finding) -> Self {
+    fn into_first_box(self, finding: &Finding) -> Self {
         let detail = finding.lines.first().map(|line| line.detail.clone()).unwrap_or_default();
         Self { detail, threads: finding.threads, ..self }
     }
@@ -82,7 +83,8 @@ impl FindingWriter<'_> {
         (_, meaning): &RootKey,
         root: &WaitRoot,
     ) -> HopBox {
-        let mut hops = finding.chain.first().map(hop_box).unwrap_or_default().begin(finding);
+        let mut hops =
+            finding.chain.first().map(hop_box).unwrap_or_default().into_first_box(finding);
         let least = Nanos((self.active.0 as f64 * MIN_HOP) as u64);
         let mut own_time = TimeByClass::default();
         for (key, node) in &root.node.children {

@@ -16,10 +16,11 @@ use offwake_recording::units::Nanos;
 
 use crate::blame::BlameClass;
 
-/// A finding that would be narrower than this part of the whole has no box of its own.
+use super::find::MIN_SHARE;
+
+/// A finding that would be narrower than this part of the whole has no box of its own. What is no finding has
+/// one if it is as wide as a finding is at least.
 const MIN_FINDING: f64 = 0.002;
-/// The same of what is no finding: as much as a finding takes at least.
-const MIN_OTHER: f64 = 0.005;
 
 /// Time by what it went to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,7 +121,7 @@ impl HopTree {
     pub(super) fn new(ranked: Vec<HopBox>) -> Self {
         let all: Nanos = ranked.iter().map(|hop| hop.time.sum()).sum();
         let is_wide = |hop: &HopBox| {
-            let least = if hop.finding.is_some() { MIN_FINDING } else { MIN_OTHER };
+            let least = if hop.finding.is_some() { MIN_FINDING } else { MIN_SHARE };
             hop.time.sum().0 as f64 >= all.0 as f64 * least
         };
         let (mut boxes, narrow): (Vec<_>, Vec<_>) = ranked.into_iter().partition(is_wide);

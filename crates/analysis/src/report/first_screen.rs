@@ -218,7 +218,7 @@ pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
             _ if finding.kind == FindingKind::Deadlock => String::new(),
             _ => match finding.same_cause_as {
                 Some(number) => format!("  ← same cause as {number}: {}", finding.cause.text),
-                None => format!("  ← {}{}", finding.cause.text, describe_sum(finding)),
+                None => format!("  ← {}{}", finding.cause.text, sum_in_parentheses(finding)),
             },
         };
         let still = open_word(finding).map_or(String::new(), |word| format!("{word}  "));
@@ -388,7 +388,7 @@ fn with_detail(
 /// The share of a line that is a part of its finding alone, and the mark of the cause.
 pub(crate) fn mark(line: &FindingLine, finding: &Finding) -> String {
     let is_all = (line.share - finding.share).abs() < 0.01;
-    let sum = describe_sum(finding);
+    let sum = sum_in_parentheses(finding);
     match (line.is_cause, line.depth) {
         (true, 0) => match finding.same_cause_as {
             Some(number) => format!("  ← the cause of {number}"),
@@ -419,20 +419,22 @@ fn is_of_several(finding: &Finding) -> bool {
     finding.same_cause_as.is_some() || finding.with_same_cause.is_some()
 }
 
-/// What a finding and others with its cause add up to: ` (74% with 2 and 4)`. Others that no screen shows are
-/// counted: ` (74% with 2 and 3 smaller)`. Nothing where they add less than is shown: `98% (98% with 2)` is
-/// no news.
-fn describe_sum(finding: &Finding) -> String {
-    match &finding.with_same_cause {
-        Some(sum) if percent(sum.share) != percent(finding.cause.share) => {
-            format!(" ({} with {})", percent(sum.share), list_others(sum))
-        }
-        _ => String::new(),
-    }
+/// What a finding and others with its cause add up to: `74% with 2 and 4`. Others that no screen shows are
+/// counted: `74% with 2 and 3 smaller`. None where they add less than is shown: `98% with 2` is no news of a
+/// cause with 98%.
+pub(super) fn describe_sum(finding: &Finding) -> Option<String> {
+    let sum = finding.with_same_cause.as_ref()?;
+    let share = percent(sum.share);
+    (share != percent(finding.cause.share)).then(|| format!("{share} with {}", list_others(sum)))
+}
+
+/// Puts [`describe_sum`] behind a cause: ` (74% with 2 and 4)`.
+fn sum_in_parentheses(finding: &Finding) -> String {
+    describe_sum(finding).map(|sum| format!(" ({sum})")).unwrap_or_default()
 }
 
 /// `2`, `2 and 4`, `2, 4 and 3 smaller`
-pub(super) fn list_others(sum: &SameCauseSum) -> String {
+fn list_others(sum: &SameCauseSum) -> String {
     let mut names: Vec<String> =
         sum.findings.iter().filter(|&&number| number <= SHOWN).map(usize::to_string).collect();
     match sum.findings.len() - names.len() {

@@ -35,15 +35,11 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "| # | share | thread time | cause |\n|--:|--:|--:|---|")?;
     for (n, finding) in shown.iter().enumerate() {
         let share = first_screen::percent(finding.cause.share);
-        let same = match (finding.same_cause_as, &finding.with_same_cause) {
-            (Some(number), _) => format!(", the same as of {number}"),
-            (None, Some(sum)) => {
-                let (share, others) =
-                    (first_screen::percent(sum.share), first_screen::list_others(sum));
-                format!(", {share} with {others}")
-            }
-            (None, None) => String::new(),
+        let same = match finding.same_cause_as {
+            Some(number) => Some(format!("the same as of {number}")),
+            None => first_screen::describe_sum(finding),
         };
+        let same = same.map(|same| format!(", {same}")).unwrap_or_default();
         let cause = code(&finding.cause.text) + &same;
         writeln!(out, "| {} | {share} | {} | {cause} |", n + 1, finding.cause.ns)?;
     }

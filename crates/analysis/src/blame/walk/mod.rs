@@ -209,7 +209,7 @@ impl<'b> Walker<'b> {
         let ChainPosition { chain, slept, idle_state, .. } = at;
         let depth = self.depth_of_parts(at);
         let part = BlamePart { kind, depth, chain, stack, slept, idle_state, time };
-        self.shared.note(part);
+        self.shared.note_part(part);
         self.parts.push(part);
     }
 
@@ -593,7 +593,7 @@ impl<'b> Walker<'b> {
             let kind = BlameKind::CpuQueue { thread, holder };
             let (stack, slept) = (StackPairId::NONE, SleepId::NONE);
             let part = BlamePart { kind, depth, chain, stack, slept, idle_state, time };
-            shared.note(part);
+            shared.note_part(part);
             parts.push(part);
         };
         let times = (inside.from, inside.to);

@@ -189,7 +189,7 @@ impl SharedWalks {
     }
 
     /// Notes a part for the shared walks that are being walked.
-    pub(super) fn note(&mut self, part: BlamePart) {
+    pub(super) fn note_part(&mut self, part: BlamePart) {
         if self.open > 0 {
             self.log.push(part);
         }
