@@ -597,6 +597,24 @@ fn a_full_pool_is_waited_for() {
     assert_eq!(scene.blame(), ticks(&[("work 20", 6), ("work 21", 12)]));
 }
 
+/// The loop asks U for A, and U waits for B, a client of another loop of the same process. That one has
+/// its work from the first loop, which waits for it by then: before, nobody was waited for.
+#[test]
+fn a_loop_that_one_of_its_waiters_wakes_was_not_at_work_for_it_before() {
+    let other = LOOP + 1;
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##.....##.......######", &[A, V, U])
+        .thread(other, EPOLL_WAIT, "#####.....####..........", &[LOOP])
+        .thread(U, FUTEX, "######........##########", &[B])
+        .thread(B, RECVFROM, "######.......###........", &[other])
+        .thread(V, RECVFROM, "########################", &[])
+        .in_loop_process(&[LOOP, other]);
+    let expected =
+        [("event_loop", 4), ("work 20", 4), ("work 21", 3), ("work 30", 6), ("work 40", 1)];
+    assert_eq!(scene.blame(), ticks(&expected));
+}
+
 #[test]
 fn who_holds_a_lock_holds_it_while_it_polls() {
     // The loop is idle in a transaction of B's: A waits for its lock, not for an answer.

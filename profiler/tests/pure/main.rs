@@ -62,6 +62,8 @@ mod replay;
 mod report_limit;
 mod retained_ranges;
 #[cfg(target_arch = "x86_64")]
+mod room;
+#[cfg(target_arch = "x86_64")]
 mod safepoints;
 #[cfg(target_arch = "x86_64")]
 mod schema;

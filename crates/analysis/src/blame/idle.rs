@@ -7,6 +7,7 @@ use super::{
     cause::{self, Cause, syscalls},
     frame_evidence::FrameEvidence,
     locks::FutexWait,
+    room::WokenFor,
     wake_source::PatternWakeSource,
 };
 
@@ -44,7 +45,7 @@ pub(super) fn idle_hint(
     wait: &Wait,
     cause: Cause,
     source: Option<PatternWakeSource>,
-    side: ConnectionSide,
+    (side, woken_for): (ConnectionSide, WokenFor),
     evidence: FrameEvidence,
 ) -> IdleHint {
     let is_for_others = !matches!(
@@ -73,7 +74,7 @@ pub(super) fn idle_hint(
         // Whoever watches files has nothing to do until one of them changes.
         || cause == Cause::Inotify
         || (cause == Cause::Poll && was_cut_short_by_alarm(wait))
-        || waits_for_request(wait, cause, source, side)
+        || (woken_for != WokenFor::Room && waits_for_request(wait, cause, source, side))
         || matches!(
             (cause, source),
             (

@@ -29,6 +29,7 @@ mod parts;
 mod pattern_analysis;
 mod process_wakes;
 mod retries;
+mod room;
 mod shared_locks;
 mod signal;
 mod sleep_length;

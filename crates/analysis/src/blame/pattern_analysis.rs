@@ -12,6 +12,7 @@ use super::{
     local_servers::LocalServers,
     locks::FutexWait,
     mailboxes::{MailboxId, MailboxKey},
+    room::WokenFor,
     wake_source::{self, PatternWakeSource},
     work_waits::{Expects, WorkWait},
 };
@@ -129,6 +130,7 @@ fn analyse(
         .map(|wake| wake_source::classify_source(recording, servers, wait, wake, cause));
     let side = sides.waiter_side(wait);
     let lock = FutexWait::from_wait(wait, cause);
+    let woken_for = WokenFor::from_wait(recording, wait);
     let evidence = match frames.read(&recording.stacks, wait.user_stack, cause) {
         // The kernel itself knows it for a lock, whatever the functions are called.
         FrameEvidence::None if lock.is_some_and(FutexWait::is_owned) => {
@@ -139,9 +141,9 @@ fn analyse(
     PatternAnalysis {
         cause,
         source,
-        idle_hint: idle::idle_hint(recording, wait, cause, source, side, evidence),
+        idle_hint: idle::idle_hint(recording, wait, cause, source, (side, woken_for), evidence),
         side,
-        expects: Expects::from_wait(wait, cause, evidence, lock),
+        expects: Expects::from_wait(wait, cause, evidence, (lock, woken_for)),
         work_wait: WorkWait::from_wait(recording, wait, cause, source, side, evidence),
         mailbox_key: MailboxKey::from_wait(wait, cause, lock, evidence),
         mailbox: None,

@@ -21,6 +21,7 @@ use super::{
     frame_evidence::FrameEvidence,
     idle,
     locks::FutexWait,
+    room::WokenFor,
     sleep_length::CALL_TO_SWITCH,
     wake_source::PatternWakeSource,
 };
@@ -174,8 +175,12 @@ impl Expects {
         wait: &Wait,
         cause: Cause,
         evidence: FrameEvidence,
-        futex: Option<FutexWait>,
+        (futex, woken_for): (Option<FutexWait>, WokenFor),
     ) -> Self {
+        // Whatever the other one did before it read was in the way, for whomever that was.
+        if woken_for == WokenFor::Room {
+            return Self::Progress;
+        }
         let is_by_signal = || {
             let call = wait.wake.as_ref().and_then(|wake| wake.syscall.as_ref());
             matches!(call.and_then(syscalls::name), Some("kill" | "tkill" | "tgkill"))

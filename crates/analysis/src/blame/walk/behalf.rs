@@ -56,7 +56,7 @@ impl Behalf<'_, '_> {
     }
 
     fn is_request_seen(&self) -> bool {
-        let find = || self.walker.find_request_of_waiter(self.server, self.rest).is_some();
+        let find = || self.walker.requests_of_waiters(self.server, self.rest).next().is_some();
         *self.is_request_seen.get_or_init(find)
     }
 }

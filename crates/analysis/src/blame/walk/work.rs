@@ -438,7 +438,7 @@ impl Walker<'_> {
     ) -> WorkStep {
         let set_to_work = before
             .filter(|&(_, at)| at > rest.from)
-            .or_else(|| self.find_request_of_waiter(leg.thread, rest));
+            .or_else(|| self.find_earlier_request(leg.thread, rest));
         let Some((thread, begun)) = set_to_work else {
             self.walk_waker(wait, rest, at);
             return WorkStep::Done;
@@ -466,7 +466,7 @@ impl Walker<'_> {
     ) -> WorkStep {
         let set_to_work = self.find_answer_for_waiter(wait, rest, leg);
         let Some((thread, begun)) =
-            set_to_work.or_else(|| self.find_request_of_waiter(leg.thread, rest))
+            set_to_work.or_else(|| self.find_earlier_request(leg.thread, rest))
         else {
             return self.move_to_waker(wait, rest, leg);
         };
@@ -507,24 +507,33 @@ impl Walker<'_> {
             })
     }
 
-    /// Returns when a thread was last set to work by the one that waits for it, if that was in
-    /// `stretch`.
-    pub(super) fn find_request_of_waiter(
+    /// Returns when a thread was set to work in `stretch` by one that waits for it, the newest first.
+    pub(super) fn requests_of_waiters(
         &self,
         thread: ThreadIndex,
         stretch: TimeRange,
-    ) -> Option<(ThreadIndex, Timestamp)> {
-        let track = &self.blame.timeline.thread(thread)?.track;
-        let end = track.count_begun_before(stretch.to, track.len());
+    ) -> impl Iterator<Item = (ThreadIndex, Timestamp)> {
+        let track = self.blame.timeline.thread(thread).map(|thread| &thread.track);
+        let end = track.map_or(0, |track| track.count_begun_before(stretch.to, track.len()));
         let awake_since = self.find_awake_since(stretch.from);
         (end.saturating_sub(MAX_SLICE_INTERVALS)..end)
             .rev()
-            .map_while(|place| track.get(place).filter(|interval| interval.to >= awake_since))
-            .find_map(|interval| {
+            .map_while(move |place| track?.get(place).filter(|it| it.to >= awake_since))
+            .filter_map(move |interval| {
                 let State::Blocked(wait) = interval.state else { return None };
                 let (waker, _) = self.blame.recorded_waker_thread(wait)?;
                 self.threads.is_waiter(waker).then_some((thread, interval.to))
             })
+    }
+
+    /// Returns the newest of these before the end of `rest`, at which the thread was set to work once more.
+    /// A walk that went back to that end would come to the same wait again.
+    fn find_earlier_request(
+        &self,
+        thread: ThreadIndex,
+        rest: TimeRange,
+    ) -> Option<(ThreadIndex, Timestamp)> {
+        self.requests_of_waiters(thread, rest).find(|&(_, at)| at < rest.to)
     }
 
     /// Returns when a thread next begins to wait for work after `at`.
