@@ -587,3 +587,37 @@ fn who_has_a_lock_no_more_is_waited_for_no_more() {
     let list = findings(&mut r);
     assert!(list.iter().all(|found| found.kind != FindingKind::Deadlock), "{list:#?}");
 }
+
+/// Clients of a slow server: whichever request the window's end cuts off took no longer than the others.
+#[test]
+fn a_wait_that_is_no_longer_than_those_before_it_is_not_stuck() {
+    let cut_off = |before: usize, open: usize| {
+        let mut r = recording(LENGTH);
+        let life = format!("#{}r{}", ".".repeat(before), "#".repeat(LENGTH - before - open - 2));
+        live(&mut r, 7, &format!("{life}{}", "_".repeat(open)), 60);
+        live(&mut r, 60, &"#".repeat(LENGTH), 0);
+        waits_at_socket(&mut r, 7, RECVFROM, SocketRole::Asking, 60);
+        screen(&mut r).contains("STILL WAITING")
+    };
+    assert!(!cut_off(1_600, 1_300));
+    // One that is longer is no longer usual, nor are many short ones before it.
+    assert!(cut_off(1_300, 1_600));
+    assert!(cut_off(100, 1_600));
+}
+
+#[test]
+fn who_works_is_said_to_work_though_another_has_its_cpu_at_the_end() {
+    let said = |end: &str| {
+        let mut r = asleep(&[7]);
+        waits_at_socket(&mut r, 7, CONNECT, SocketRole::Asking, 60);
+        live(&mut r, 60, &format!("{}{end}", "#".repeat(LENGTH - end.len())), 0);
+        findings(&mut r).remove(0).cause.text
+    };
+    let works = "thread60 60 has not accepted it: runs on a CPU";
+    let is_queued = "thread60 60 has not accepted it: waits for a CPU";
+    assert_eq!(said("#"), works);
+    assert_eq!(said("rrr"), works);
+    assert_eq!(said(&"r".repeat(LENGTH - 10)), is_queued);
+    // What it did before it last slept does not count.
+    assert_eq!(said("..r#rrr"), is_queued);
+}

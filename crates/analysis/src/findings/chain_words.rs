@@ -160,8 +160,7 @@ impl ChainTeller<'_> {
         thread: ThreadIndex,
         writer: &mut FindingWriter<'_>,
     ) -> BlameClass {
-        let life = self.blame.timeline().thread(thread);
-        match life.and_then(|life| life.track.iter().next_back()).map(|last| last.state) {
+        match self.last_state(thread) {
             Some(State::OnCpu) => BlameClass::Work,
             Some(State::Runnable(_)) => BlameClass::CpuQueue,
             Some(State::Throttled(_)) => BlameClass::Throttled,
@@ -174,19 +173,36 @@ impl ChainTeller<'_> {
         }
     }
 
+    /// Returns what a thread did at the end. One that another thread has on a CPU just then works all the same, if
+    /// it has been on one for longer than in line for one since it last slept.
+    fn last_state(&self, thread: ThreadIndex) -> Option<State> {
+        let track = &self.blame.timeline().thread(thread)?.track;
+        let last = track.iter().next_back()?.state;
+        if !matches!(last, State::Runnable(_)) {
+            return Some(last);
+        }
+        let (mut on_cpu, mut queued) = (Nanos(0), Nanos(0));
+        for interval in track.iter().rev() {
+            let length = interval.to.since(interval.from);
+            match interval.state {
+                State::OnCpu => on_cpu += length,
+                State::Runnable(_) => queued += length,
+                State::Blocked(_) | State::Throttled(_) | State::Lost => break,
+            }
+        }
+        Some(if on_cpu >= queued { State::OnCpu } else { last })
+    }
+
     /// Says what a thread did at the end that waits for nobody that is known, and in which function.
     pub(super) fn state(
         &self,
         thread: ThreadIndex,
         writer: &mut FindingWriter<'_>,
     ) -> (String, Option<String>) {
-        let timeline = self.blame.timeline();
-        let life = timeline.thread(thread);
-        let last = life.and_then(|life| life.track.iter().next_back());
-        if !timeline.are_waits_recorded(thread) {
+        if !self.blame.timeline().are_waits_recorded(thread) {
             return ("was not recorded".to_owned(), None);
         }
-        match last.map(|last| last.state) {
+        match self.last_state(thread) {
             Some(State::Blocked(_)) => {
                 let program = writer.words.programs.program_of_thread(thread);
                 let Some(meaning) = self.meaning(thread, writer) else {

@@ -75,7 +75,7 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
     let deadlocks = graph.find_deadlocks();
     let dead: BTreeSet<ThreadIndex> = deadlocks.iter().flat_map(Deadlock::threads).collect();
     open.remove_threads(&dead);
-    let stuck = open_waits::find_stuck(&open, &graph, timeline, window, is_anything_else);
+    let stuck = open_waits::find_stuck(&open, &roots, &graph, timeline, window, is_anything_else);
     let all_stuck = dead.iter().copied().chain(stuck.iter().flat_map(StuckThreads::threads));
     activity.subtract_stuck(timeline, all_stuck);
     let stuck_time: Nanos = dead.iter().map(|&thread| graph.open_time(thread)).sum::<Nanos>()

@@ -31,7 +31,7 @@ use super::{
     meaning::{KernelWait, SleepMeaning},
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     open_chains::{Awaited, Link, LockCall, OpenChain, OpenWaitGraph, Owner},
-    root::RootKey,
+    root::{RootKey, WaitRoot},
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
@@ -163,9 +163,11 @@ impl StuckThreads {
     }
 }
 
-/// Finds the open waits of threads that are stuck, by what they mean and whom they wait for.
+/// Finds the open waits of threads that are stuck, by what they mean and whom they wait for. `ended` are the
+/// waits that have ended.
 pub(super) fn find_stuck(
     open: &OpenWaits,
+    ended: &IndexMap<RootKey, WaitRoot>,
     graph: &OpenWaitGraph<'_>,
     timeline: &Timeline,
     window: Nanos,
@@ -182,12 +184,34 @@ pub(super) fn find_stuck(
                 (false, true) => Proof::Silence,
                 (false, false) => continue,
             };
-            if wait.longest() >= least {
+            if wait.longest() >= least && !is_usual(key, &wait, ended) {
                 stuck.push(StuckThreads { key: key.clone(), wait, chain, proof });
             }
         }
     }
     stuck
+}
+
+/// Returns whether waits are no longer than others were that meant the same and have ended, and take no more
+/// time than these: the window's end has cut off the next ones. What these waited for is told of them.
+///
+/// ```text
+/// clients of a pool  |--- 1.6 s ---||--- 1.6 s ---||-- 1.3 s, open
+/// ```
+fn is_usual(
+    (program, meaning): &RootKey,
+    open: &OpenWait,
+    ended: &IndexMap<RootKey, WaitRoot>,
+) -> bool {
+    // A connection that is gone has no end that could be told apart.
+    let without_role = |meaning: &SleepMeaning| SleepMeaning { role: None, ..meaning.clone() };
+    let wanted = without_role(meaning);
+    ended.iter().any(|((of, meaning), root)| {
+        of == program
+            && root.longest >= open.longest()
+            && root.node.time >= open.time()
+            && without_role(meaning) == wanted
+    })
 }
 
 /// Divides threads by who could end their waits; those of which that is not known stay together.
