@@ -12,10 +12,10 @@ use crate::{
 };
 
 use super::{
-    describe,
     meaning::{SharedMeaning, SleepMeaning},
     model::{FindingHop, FindingLine},
     open_chains::{Awaited, Link, LockCall, OpenChain, OpenChainEnd, OpenWaitGraph, Owner},
+    who,
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
@@ -112,7 +112,7 @@ impl ChainTeller<'_> {
                 }
                 let program = words.programs.program_of_thread(*thread);
                 let threads = BTreeSet::from([*thread]);
-                describe::who(&words.hop(program, &threads, None, String::new(), Nanos(0)))
+                who::who(&words.hop(program, &threads, None, String::new(), Nanos(0)))
             }
             Owner::Unrecorded(thread, comm) => {
                 let name = text::terminal(comm);

@@ -16,12 +16,12 @@ use crate::{
 };
 
 use super::{
-    describe::program_name,
     meaning::{KernelWait, Meanings, SleepMeaning},
     model::{DiskUser, Finding, FindingDisk, FindingLine},
     programs::{Program, ProgramId, ProgramKind, Programs},
     root::WaitRoot,
     tree::NodeKey,
+    who::program_name,
 };
 
 /// The most programs named.

@@ -11,6 +11,7 @@ use super::{
     model::{Finding, FindingHop},
     root::{RootKey, WaitRoot},
     tree::{Node, NodeKey},
+    who,
     write::{FindingWriter, function_of_hop, is_own},
 };
 
@@ -130,8 +131,8 @@ impl FindingWriter<'_> {
 /// Returns a hop as pictures show it, without its time.
 pub(super) fn hop_box(hop: &FindingHop) -> HopBox {
     HopBox {
-        who: describe::who(hop),
-        short_who: describe::short_who(hop),
+        who: who::who(hop),
+        short_who: who::short_who(hop),
         what: hop.what.clone(),
         function: function_of_hop(hop),
         ..HopBox::default()

@@ -13,6 +13,7 @@ mod activity;
 mod chain_words;
 mod connection_peer;
 mod coroutines;
+mod cpu_holders;
 mod deadlocks;
 mod describe;
 mod disk_users;
@@ -38,9 +39,9 @@ mod same_cause;
 mod stopped;
 mod tree;
 mod wait_meanings;
+mod who;
 mod write;
 
-pub(crate) use describe::{over_threads, time_of_threads};
 pub(crate) use find::{FindingInput, find_findings};
 pub use hop_tree::{HopBox, HopTree, TimeByClass};
 pub use model::{
@@ -49,3 +50,4 @@ pub use model::{
 };
 pub(crate) use path_sums::{PathSums, TargetWait, WaitTrees};
 pub(crate) use wait_meanings::WaitMeanings;
+pub(crate) use who::{over_threads, time_of_threads};

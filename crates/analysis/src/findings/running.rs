@@ -18,12 +18,13 @@ use crate::{
 
 use super::{
     activity::Activity,
-    describe::{self, program_name},
+    cpu_holders,
     found::Found,
     hop_tree::{HopBox, TimeByClass},
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     programs::{ProgramId, ProgramKind},
     tree::{count_threads, main_threads},
+    who::{self, program_name},
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
@@ -195,7 +196,7 @@ fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>)
 impl FindingWriter<'_> {
     fn time_of_threads(&self, time: Nanos, times: &BTreeMap<ThreadIndex, Nanos>) -> String {
         let window = self.words.recording.meta.window.length();
-        describe::time_of_threads(time, count_threads(times), window)
+        who::time_of_threads(time, count_threads(times), window)
     }
 }
 
@@ -276,13 +277,13 @@ fn cpu_queue_finding(
         let name = program_name(holder);
         (if id == program { format!("other threads of {name}") } else { name }, time)
     });
-    let holder = describe::name_holders(names, ran.queued);
+    let holder = cpu_holders::name_holders(names, ran.queued);
     let what = format!("waits {}", words::for_a_cpu(holder.as_deref()));
     let hop = writer.words.counted_hop(program, &ran.queued_threads, None, what, ran.queued);
     let share = writer.share(ran.queued);
     let text = describe_hop(&hop);
     let shown: Vec<_> = (known.iter().take(MAX_HOLDERS))
-        .filter(|&&(_, _, time)| describe::is_holder(time, ran.queued))
+        .filter(|&&(_, _, time)| cpu_holders::is_holder(time, ran.queued))
         .collect();
     let time = writer.time_of_threads(ran.queued, &ran.queued_threads);
     let mut lines = vec![FindingLine {

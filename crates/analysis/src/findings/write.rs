@@ -8,11 +8,12 @@ use crate::{
 };
 
 use super::{
-    describe::{self, Words},
+    describe::Words,
     meaning::{Meanings, SleepMeaning},
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     root::{RootKey, WaitRoot},
     tree::{ChainEnd, Node, NodeKey, count_threads},
+    who,
 };
 
 /// The most hops of a chain that are shown.
@@ -206,12 +207,12 @@ pub(super) fn describe_hop(hop: &FindingHop) -> String {
 
 /// `postgres 21753 "UPDATE waiting" waits for its client`
 pub(super) fn describe_hop_without_function(hop: &FindingHop) -> String {
-    format!("{} {}", describe::who(hop), hop.what)
+    format!("{} {}", who::who(hop), hop.what)
 }
 
 /// Returns the function in which a hop's threads slept or worked, as lines have it.
 pub(super) fn function_of_hop(hop: &FindingHop) -> Option<String> {
-    hop.function.as_deref().map(describe::function_name)
+    hop.function.as_deref().map(who::function_name)
 }
 
 /// Returns the path from a root on which most of the time was spent.

@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::{Report, first_screen};
+use super::{Report, first_screen, printed_lines};
 
 /// Writes the findings as Markdown.
 ///
@@ -27,17 +27,17 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     }
     writeln!(out, "```text")?;
     for (n, finding) in shown.iter().enumerate() {
-        for line in first_screen::lines(n + 1, finding, first_screen::NARROW_LINES) {
+        for line in printed_lines::lines(n + 1, finding, first_screen::NARROW_LINES) {
             writeln!(out, "{}", line.text.replace('`', "\u{2019}"))?;
         }
     }
     writeln!(out, "```\n")?;
     writeln!(out, "| # | share | thread time | cause |\n|--:|--:|--:|---|")?;
     for (n, finding) in shown.iter().enumerate() {
-        let share = first_screen::percent(finding.cause.share);
+        let share = printed_lines::percent(finding.cause.share);
         let same = match finding.same_cause_as {
             Some(number) => Some(format!("the same as of {number}")),
-            None => first_screen::describe_sum(finding),
+            None => printed_lines::describe_sum(finding),
         };
         let same = same.map(|same| format!(", {same}")).unwrap_or_default();
         let cause = code(&finding.cause.text) + &same;

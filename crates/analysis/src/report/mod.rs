@@ -19,6 +19,7 @@ pub mod markdown;
 mod model;
 mod overview;
 mod path_limit;
+pub(crate) mod printed_lines;
 mod quotas;
 mod styled_lines;
 pub mod summary;

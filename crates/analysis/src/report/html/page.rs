@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     findings::FindingKind,
-    report::{Report, first_screen, loss_line},
+    report::{Report, first_screen, loss_line, printed_lines},
     text,
 };
 
@@ -196,7 +196,7 @@ fn page_findings(report: &Report) -> PageFindings {
                     text: text::cut_chars(&line.whole_text(), MAX_LINE_CHARS),
                     detail: line.detail.clone(),
                     is_cause: line.is_cause,
-                    mark: first_screen::mark(line, finding).trim_start().to_owned(),
+                    mark: printed_lines::mark(line, finding).trim_start().to_owned(),
                 })
                 .collect(),
             search: (finding.chain.first()).map(|hop| sanitise(&hop.program)).unwrap_or_default(),

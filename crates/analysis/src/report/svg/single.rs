@@ -12,12 +12,12 @@ use super::{
 use crate::{
     blame::{BlameClass, Reason},
     report::{
-        Report, WaitEntry,
-        first_screen::{self, DetailPlace, LineLayout},
+        Report, WaitEntry, first_screen,
         flame::{
             self, ClassTimes, Direction, FlameGraphKind, FrameDetail, FrameKind, Layout,
             PlacedFrame, Summaries, Tree, View,
         },
+        printed_lines::{self, DetailPlace, LineLayout},
         wait_groups,
     },
 };
@@ -145,8 +145,8 @@ pub(super) fn list_findings(report: &Report) -> Vec<HeaderLine> {
         first_screen::mostly_idle(report).map(HeaderLine::Strong).into_iter().collect();
     for (n, finding) in shown.iter().enumerate() {
         let mut left_out = 0;
-        for first_screen::PrintedLine { line, text } in
-            first_screen::lines(n + 1, finding, WIDE_LINES)
+        for printed_lines::PrintedLine { line, text } in
+            printed_lines::lines(n + 1, finding, WIDE_LINES)
         {
             if line.depth > 0 && !line.is_cause && n > 0 {
                 left_out += 1;
