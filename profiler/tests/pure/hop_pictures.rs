@@ -36,6 +36,16 @@ fn head(report: &Report) -> String {
     texts.filter(is_above).filter_map(|node| node.text()).collect::<Vec<_>>().join("\n")
 }
 
+/// All texts that are drawn.
+fn texts(report: &Report) -> Vec<String> {
+    let mut picture = Vec::new();
+    svg::write(report, &View::default(), &mut picture).expect("a Vec takes everything");
+    let picture = String::from_utf8(picture).expect("UTF-8");
+    let document = roxmltree::Document::parse(&picture).expect("XML");
+    let texts = document.descendants().filter(|node| node.has_tag_name("text"));
+    texts.filter_map(|node| node.text()).map(str::to_owned).collect()
+}
+
 /// The names of the boxes, with what stands in their titles.
 fn titles(report: &Report) -> Vec<String> {
     let mut picture = Vec::new();
@@ -62,9 +72,29 @@ fn server(idle: u32) -> Recording {
 #[test]
 fn a_picture_says_so_if_more_is_left_out_than_drawn() {
     let most = head(&report(&mut server(2)));
-    let said = "most of the threads' time is not drawn: 2.00 s idle; 1.00 s are drawn";
+    let said = "most of the threads' time is not drawn: 2.00 s in which they had nothing to do; 1.00 s is drawn";
     assert!(most.contains(said), "{most}");
-    assert!(!head(&report(&mut server(1))).contains("not drawn"));
+}
+
+/// What changes nothing stands where somebody asks for it: in the title of the box of all threads.
+#[test]
+fn what_is_left_out_is_in_the_title_of_the_first_box_alone_if_more_is_drawn() {
+    let report = report(&mut server(1));
+    let in_titles = |words: &str| titles(&report).iter().filter(|it| it.contains(words)).count();
+    assert!(!texts(&report).join("\n").contains("not drawn"), "{:#?}", texts(&report));
+    assert_eq!(in_titles("100%; not drawn: 999 ms in which they had nothing to do"), 1);
+}
+
+#[test]
+fn threads_that_were_still_asleep_at_the_end_are_told_from_idle_ones() {
+    let mut r = recording(LENGTH);
+    live(&mut r, 7, &"#".repeat(LENGTH), 0);
+    for tid in [8, 9] {
+        live(&mut r, tid, &format!("#{}", ".".repeat(LENGTH - 1)), 7);
+    }
+    let most = head(&report(&mut r));
+    assert!(most.contains("2.00 s of threads still asleep at the end of the recording"), "{most}");
+    assert!(!most.contains("nothing to do"), "{most}");
 }
 
 /// Has a thread sleep, or wait for a name server, until a timer.
@@ -131,6 +161,11 @@ fn a_box_counts_the_threads_that_its_time_is_of() {
     let titles = titles(&report);
     let first = titles.iter().find(|title| title.starts_with("1: ")).unwrap();
     assert!(first.contains("[10 threads") && first.contains("over 10 threads"), "{first}");
+    // One thread runs, for much longer than there was time.
+    let below = titles.iter().find(|title| title.contains("runs on a CPU; 9.")).unwrap();
+    assert!(below.contains(" s in waits of 10 threads, "), "{below}");
+    let head = head(&report);
+    assert!(head.contains("added up over 10 threads, each of which had 1.00 s"), "{head}");
 }
 
 #[test]

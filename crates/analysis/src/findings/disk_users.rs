@@ -12,7 +12,7 @@ use offwake_recording::{
 use crate::{
     blame::{Blame, cause::Cause},
     text,
-    timeline::WaitIndex,
+    timeline::{ThreadIndex, WaitIndex},
 };
 
 use super::{
@@ -21,7 +21,7 @@ use super::{
     programs::{Program, ProgramId, ProgramKind, Programs},
     root::WaitRoot,
     tree::NodeKey,
-    who::program_name,
+    who::{program_name, time_of_threads},
 };
 
 /// The most programs named.
@@ -79,6 +79,7 @@ type InTarget = bool;
 struct DiskUse {
     time: Nanos,
     processes: BTreeSet<Tgid>,
+    threads: BTreeSet<ThreadIndex>,
 }
 
 /// Adds up the disk waits of all programs, the target's and others.
@@ -101,6 +102,7 @@ pub(super) fn find(
         let used = users.0.entry((program, in_target, filesystem)).or_default();
         used.time += place.to.since(place.from);
         used.processes.extend(timeline.thread(place.thread).map(|life| life.tgid));
+        used.threads.insert(place.thread);
     }
     users
 }
@@ -126,7 +128,9 @@ pub(super) fn name_in(
     let others = find_others(users, own, filesystem, recording, programs);
     let file = root.main_file(MAIN_FILE).filter(|_| meaning.filesystem.is_some());
     let file = file.and_then(|file| path_of(recording, file));
-    let names: Vec<String> = others.iter().map(|(name, user)| describe_user(name, user)).collect();
+    let names: Vec<String> = (others.iter())
+        .map(|(name, user)| describe_user(name, user, recording.meta.window.length()))
+        .collect();
     let mut words: Vec<String> = Vec::new();
     if !names.is_empty() {
         let names = names.join(", ");
@@ -183,23 +187,30 @@ fn find_others(
         let sum = others.entry((program, other_device)).or_default();
         sum.time += used.time;
         sum.processes.extend(&used.processes);
+        sum.threads.extend(&used.threads);
     }
     others.retain(|_, used| used.time >= MIN_TIME);
     others.sort_by_key(|(_, other_device), used| (other_device.is_some(), Reverse(used.time)));
     let named = others.into_iter().take(MAX_NAMED).filter_map(|((program, on), used)| {
         let program = programs.program(program)?;
         let pid = used.processes.first().copied().filter(|_| used.processes.len() == 1);
-        let user = DiskUser { program: program.name.clone(), pid, device: on, ns: used.time };
+        let user = DiskUser {
+            program: program.name.clone(),
+            pid,
+            device: on,
+            threads: used.threads.len() as u64,
+            ns: used.time,
+        };
         Some((program_name(program), user))
     });
     named.collect()
 }
 
-fn describe_user(name: &str, user: &DiskUser) -> String {
+fn describe_user(name: &str, user: &DiskUser, window: Nanos) -> String {
     let pid = user.pid.map(|pid| format!(" {pid}")).unwrap_or_default();
     let device = user.device.as_deref().filter(|name| !name.is_empty());
     let on = device.map(|name| format!(" on {}", text::terminal(name))).unwrap_or_default();
-    format!("{name}{pid}{on} ({})", user.ns)
+    format!("{name}{pid}{on} ({})", time_of_threads(user.ns, user.threads, window))
 }
 
 fn path_of(recording: &Recording, file: FileId) -> Option<String> {

@@ -65,7 +65,7 @@ impl HopBox {
     /// Makes it the box that begins a finding.
     fn into_first_box(self, finding: &Finding) -> Self {
         let detail = finding.lines.first().map(|line| line.detail.clone()).unwrap_or_default();
-        Self { detail, threads: finding.threads, ..self }
+        Self { detail, ..self }.of_threads(finding.threads)
     }
 }
 
@@ -108,7 +108,7 @@ impl FindingWriter<'_> {
             hops.children.clear();
         }
         hops.merge_narrow_children(least);
-        hops
+        hops.of_threads(finding.threads)
     }
 
     fn node_hops(&mut self, key: &NodeKey, node: &Node, least: Nanos) -> HopBox {

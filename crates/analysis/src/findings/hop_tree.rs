@@ -87,7 +87,8 @@ pub struct HopBox {
     pub function: Option<String>,
     /// How often and how long: `169×, max 394 ms`. May be empty.
     pub detail: String,
-    /// How many threads the time is added up over, in a box that begins a finding; otherwise 0.
+    /// How many threads waited, or ran, whose time is added up here: those of the finding. 0 in a box of what is no
+    /// finding.
     pub threads: u64,
     /// The time, by what it went to in the end.
     pub time: TimeByClass,
@@ -103,6 +104,14 @@ pub struct HopTree {
 }
 
 impl HopBox {
+    /// Returns the box and those below it as parts of the time of so many threads.
+    pub(super) fn of_threads(mut self, threads: u64) -> Self {
+        self.threads = threads;
+        let children = std::mem::take(&mut self.children);
+        self.children = children.into_iter().map(|child| child.of_threads(threads)).collect();
+        self
+    }
+
     /// Puts the widest child first, and makes one of those that take less than `least` each.
     pub(super) fn merge_narrow_children(&mut self, least: Nanos) {
         self.children.sort_by_key(|child| Reverse(child.time.sum()));

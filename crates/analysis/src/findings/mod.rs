@@ -50,4 +50,4 @@ pub use model::{
 };
 pub(crate) use path_sums::{PathSums, TargetWait, WaitTrees};
 pub(crate) use wait_meanings::WaitMeanings;
-pub(crate) use who::{over_threads, time_of_threads};
+pub(crate) use who::{in_waits_of_threads, over_threads, time_of_threads};

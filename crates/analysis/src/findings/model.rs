@@ -140,6 +140,8 @@ pub struct DiskUser {
     pub pid: Option<Tgid>,
     /// The block device, if it is another one on the same disk.
     pub device: Option<String>,
+    /// How many threads of it.
+    pub threads: u64,
     /// How long its threads waited for it, added up.
     pub ns: Nanos,
 }

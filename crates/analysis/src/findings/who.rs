@@ -215,6 +215,12 @@ pub(crate) fn over_threads(time: Nanos, threads: u64, window: Nanos) -> Option<S
     (threads > 1 && time > window).then(|| format!("over {threads} threads"))
 }
 
+/// Says of a time further down a chain how many threads' waits it is added up over, if it is longer than the window:
+/// `in waits of 8 threads`. Those who were waited for may be fewer.
+pub(crate) fn in_waits_of_threads(time: Nanos, threads: u64, window: Nanos) -> Option<String> {
+    (threads > 1 && time > window).then(|| format!("in waits of {threads} threads"))
+}
+
 /// `postgres 21753 "UPDATE waiting"`, `python3 21745 cron_tx.py`, `postgres ×30`
 pub(super) fn who(hop: &FindingHop) -> String {
     let mut words = vec![text::terminal(&hop.program)];

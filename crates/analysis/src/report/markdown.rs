@@ -6,6 +6,7 @@
 use std::io;
 
 use super::{Report, first_screen, printed_lines};
+use crate::findings::time_of_threads;
 
 /// Writes the findings as Markdown.
 ///
@@ -41,7 +42,9 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         };
         let same = same.map(|same| format!(", {same}")).unwrap_or_default();
         let cause = code(&finding.cause.text) + &same;
-        writeln!(out, "| {} | {share} | {} | {cause} |", n + 1, finding.cause.ns)?;
+        let window = report.window.duration_ns;
+        let time = time_of_threads(finding.cause.ns, finding.threads, window);
+        writeln!(out, "| {} | {share} | {time} | {cause} |", n + 1)?;
     }
     let rest = first_screen::describe_rest(report, &shown, &sleeps);
     if !rest.is_empty() {

@@ -10,7 +10,7 @@ use offwake_recording::units::Tid;
 use serde::Serialize;
 
 use crate::{
-    findings::TimeByClass,
+    findings::{TimeByClass, over_threads},
     report::{
         Report, first_screen,
         flame::{FrameKind, ThreadNames, shown_parts},
@@ -123,12 +123,15 @@ pub(super) fn hop_boxes(report: &Report, texts: &mut Texts<'_>) -> Flame {
     flame.push_hop(0, BoxKind::Root, "waiting and running", &tree.time(), texts);
     // Parents first, by a queue: who takes most comes first at each level.
     let mut queue: VecDeque<_> = tree.boxes.iter().map(|hop| (0, BoxKind::Waiter, hop)).collect();
+    let window = report.window.duration_ns;
     while let Some((parent, kind, hop)) = queue.pop_front() {
         let number = first_screen::number_of_box(hop, listed);
         let function = hop.function.as_ref().map(|name| format!("in {name}"));
         let words = [Some(hop.who.as_str()), Some(&hop.what), function.as_deref()];
         let words: Vec<_> = words.into_iter().flatten().filter(|word| !word.is_empty()).collect();
-        let text = format!("{number}{}", words.join(" "));
+        let over = over_threads(hop.time.sum(), hop.threads, window).filter(|_| parent == 0);
+        let over = over.map(|over| format!(" ({over})")).unwrap_or_default();
+        let text = format!("{number}{}{over}", words.join(" "));
         let kind = if hop.children.is_empty() { BoxKind::Leaf } else { kind };
         let place = flame.push_hop(parent, kind, &text, &hop.time, texts);
         queue.extend(hop.children.iter().map(|child| (place, BoxKind::Waker, child)));

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     blame::{BlameClass, BlameGroup},
-    findings::{HopBox, TimeByClass, over_threads, time_of_threads},
+    findings::{HopBox, TimeByClass, in_waits_of_threads, over_threads},
     report::{Report, first_screen, flame::FrameKind, styled_lines::percent},
 };
 
@@ -56,14 +56,26 @@ fn header_lines(report: &Report, shown: &ShownClasses) -> Vec<HeaderLine> {
     );
     lines.extend(report.warnings().into_iter().map(HeaderLine::Strong));
     lines.extend(header::describe_filter(report).map(HeaderLine::Text));
-    lines.push(HeaderLine::Text(
+    lines.push(HeaderLine::Text(format!(
         "Below each box: whom it waited for, and what that one did meanwhile. The last box of a \
          column is the cause, as far as it is known. Colours and their times are those of causes, \
-         pale where a thread waited for one. Times are added up over all threads that waited"
-            .to_owned(),
-    ));
+         pale where a thread waited for one. {}",
+        explain_times(report, shown)
+    )));
     lines.push(legend(report, shown));
     lines
+}
+
+/// Says that times are sums, and why they are longer than the window where they are.
+fn explain_times(report: &Report, shown: &ShownClasses) -> String {
+    let (window, threads) = (report.window.duration_ns, report.findings.activity.active_threads);
+    let longest = shown.time(&report.findings.hop_tree.time());
+    match threads {
+        2.. if longest > window => {
+            format!("Times are added up over {threads} threads, each of which had {window}")
+        }
+        _ => "Times are added up over all threads that waited".to_owned(),
+    }
 }
 
 /// Describes what is drawn and has no entry in the list of findings, as the last line of every first screen does.
@@ -72,24 +84,28 @@ fn describe_rest(report: &Report) -> String {
     first_screen::describe_rest(report, &listed, &sleeps).join(" · ")
 }
 
-/// Says so where more time is left out than is drawn: who sees the picture alone takes it for all.
+/// Says so where more time is left out than is drawn: who sees the picture alone takes it for all. Less changes
+/// nothing, and stands with the box of all threads.
 fn describe_not_drawn(report: &Report, shown: &ShownClasses) -> Option<String> {
     let drawn = shown.time(&report.findings.hop_tree.time());
     let is_most = report.findings.activity.idle_ns > drawn;
     let left_out = list_not_drawn(report).filter(|_| is_most)?;
-    Some(format!("most of the threads' time is not drawn: {left_out}; {drawn} are drawn"))
+    Some(format!("most of the threads' time is not drawn: {left_out}; {drawn} is drawn"))
 }
 
-/// `50.1 s idle, 5.00 s in waits that had not ended`
+/// `50.1 s in which they had nothing to do, 5.00 s of threads still asleep at the end of the recording (nothing
+/// says that they are stuck)`
 fn list_not_drawn(report: &Report) -> Option<String> {
     let activity = &report.findings.activity;
     let idle = match activity.idle_ns - activity.open_ns {
         Nanos(0) => None,
-        idle => Some(format!("{idle} idle")),
+        idle => Some(format!("{idle} in which they had nothing to do")),
     };
     let open = match activity.open_ns {
         Nanos(0) => None,
-        open => Some(format!("{open} in waits that had not ended")),
+        open => Some(format!(
+            "{open} of threads still asleep at the end of the recording (nothing says that they are stuck)"
+        )),
     };
     let parts: Vec<_> = idle.into_iter().chain(open).collect();
     (!parts.is_empty()).then(|| parts.join(", "))
@@ -97,7 +113,7 @@ fn list_not_drawn(report: &Report) -> Option<String> {
 
 fn root_frame(all: Nanos, report: &Report) -> PictureFrame {
     let activity = &report.findings.activity;
-    let not_drawn = list_not_drawn(report).map(|parts| format!("not drawn: {parts}"));
+    let not_drawn = list_not_drawn(report).map(|parts| format!("; not drawn: {parts}"));
     let window = report.window.duration_ns;
     let threads = match activity.active_threads {
         1 => "of 1 thread".to_owned(),
@@ -107,8 +123,8 @@ fn root_frame(all: Nanos, report: &Report) -> PictureFrame {
         place: Place { depth: 0, x: 0, width: u128::from(all.0) },
         name: format!("all threads: {all} of waiting and running, {threads}, in {window}"),
         short_name: None,
-        lines: not_drawn.into_iter().collect(),
-        details: format!("{all}, 100%"),
+        lines: Vec::new(),
+        details: format!("{all}, 100%{}", not_drawn.unwrap_or_default()),
         fill: palette::frame_fill(FrameKind::Group, None),
         is_label: true,
     }
@@ -158,12 +174,15 @@ impl ShownClasses {
         let number = first_screen::number_of_box(hop, listed);
         let function = hop.function.as_ref().map(|name| format!("in {name}"));
         let (what, share) = (&hop.what, percent(time, all));
-        let of_threads = time_of_threads(time, hop.threads, window);
+        let over = explain_sum(time, hop, depth, window);
+        let of_threads = match &over {
+            Some(over) => format!("{time} {over}"),
+            None => time.to_string(),
+        };
         let (name, mut lines) = match hop.who.as_str() {
             "" => (format!("{number}{what}"), vec![of_threads.clone()]),
             who => {
                 // What there is no room for is cut at the end.
-                let over = over_threads(time, hop.threads, window);
                 let over = over.map(|over| format!(" ({over})")).unwrap_or_default();
                 (format!("{number}{who}"), vec![format!("{time} {what}{over}")])
             }
@@ -193,6 +212,14 @@ impl ShownClasses {
             self.push_frames(child, who, depth + 1, x, (all, window, listed), frames);
             x += u128::from(self.time(&child.time).0);
         }
+    }
+}
+
+/// Says of a box's time that is longer than the window which threads' times it is added up of.
+fn explain_sum(time: Nanos, hop: &HopBox, depth: usize, window: Nanos) -> Option<String> {
+    match depth {
+        1 => over_threads(time, hop.threads, window),
+        _ => in_waits_of_threads(time, hop.threads, window),
     }
 }
 
