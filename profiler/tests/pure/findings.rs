@@ -120,6 +120,83 @@ fn a_chain_has_a_line_for_each_hop_that_says_where_it_slept_and_ends_with_the_ca
     assert!(lines[2].contains("← cause"), "{lines:#?}");
 }
 
+/// Threads of process 7 ask 60 one after the other, so many ticks each, in these functions. It sleeps each time, in
+/// `call_payment_api`. Where a function is none, its frames are missing and so are those of 60.
+fn asks(waits: &[(u32, usize, Option<&str>)]) -> Recording {
+    let length = waits.iter().map(|(_, ticks, _)| ticks + 8).sum();
+    let mut r = recording(length);
+    let life = |is_own: &dyn Fn(u32) -> bool, shorter: usize| -> String {
+        let part = |&(tid, ticks, _): &(u32, usize, Option<&str>)| match is_own(tid) {
+            true => format!("#{}r{}", ".".repeat(ticks - shorter), "#".repeat(6 + shorter)),
+            false => "#".repeat(ticks + 8),
+        };
+        waits.iter().map(part).collect()
+    };
+    let tids: std::collections::BTreeSet<u32> = waits.iter().map(|&(tid, ..)| tid).collect();
+    for &tid in &tids {
+        live(&mut r, tid, &life(&|own| own == tid, 0), 60);
+    }
+    live(&mut r, 60, &life(&|_| true, 3), 0);
+    for event in r.thread_events.iter_mut().filter(|event| event.tid.0 < 60) {
+        event.tgid = Tgid(7);
+    }
+    r.processes = vec![process(7, &["checkout"]), process(60, &["python3", "/srv/cron_tx.py"])];
+    let ask = |r: &mut Recording, function: Option<&str>| {
+        let own = function.map(|function| format!("checkout {function}"));
+        let frames: Vec<&str> = ["libc.so.6 recv"].into_iter().chain(own.as_deref()).collect();
+        user(r, 7, &frames)
+    };
+    let stacks: Vec<_> =
+        waits.iter().map(|&(_, _, function)| (ask(&mut r, function), function)).collect();
+    let nap = sleep_stack(&mut r, 60, "call_payment_api");
+    let cut_nap = user(&mut r, 60, &["libc.so.6 clock_nanosleep"]);
+    let receive = kernel(&mut r, &["schedule", "schedule_timeout", "unix_stream_data_wait"]);
+    let kernel_nap = kernel(&mut r, &["schedule", "do_nanosleep", "hrtimer_nanosleep"]);
+    edit(&mut r, |all| {
+        all.sort_by_key(|wait| (wait.tid.0 == 60, wait.off));
+        for (wait, (stack, _)) in all.iter_mut().zip(&stacks) {
+            (wait.tgid, wait.user_stack) = (Tgid(7), *stack);
+            (wait.kernel_stack, wait.syscall) = (receive, syscall(RECVFROM, [3, 0, 0, 0, 0, 0]));
+        }
+        for (wait, (_, function)) in all.iter_mut().skip(stacks.len()).zip(&stacks) {
+            wait.user_stack = if function.is_some() { nap } else { cut_nap };
+            (wait.kernel_stack, wait.syscall) = (kernel_nap, syscall(CLOCK_NANOSLEEP, [0; 6]));
+            wait.wake.as_mut().unwrap().context = WakeContext::Hrtimer;
+        }
+    });
+    r
+}
+
+fn waits_of_checkout(waits: &[(u32, usize, Option<&str>)]) -> Vec<Finding> {
+    let list = report(&mut asks(waits)).findings.list;
+    let waits = |finding: &Finding| finding.chain[0].program == "checkout" && finding.count > 0;
+    list.into_iter().filter(waits).collect()
+}
+
+#[test]
+fn one_cause_that_was_seen_without_its_frames_as_well_is_one_finding() {
+    let found = waits_of_checkout(&[(7, 150, Some("ask_database")), (7, 30, None)]);
+    let [finding] = found.as_slice() else { panic!("{found:#?}") };
+    assert_eq!((finding.count, finding.chain.len()), (2, 2), "{finding:#?}");
+    let functions: Vec<_> = finding.chain.iter().map(|hop| hop.function.as_deref()).collect();
+    assert_eq!(functions, [Some("ask_database"), Some("call_payment_api")], "{finding:#?}");
+    assert_eq!(finding.lines.len(), 2, "{finding:#?}");
+}
+
+#[test]
+fn what_was_seen_without_its_frames_stays_on_its_own_if_it_may_be_something_else() {
+    // A thread that was never seen in that function.
+    let of_two_threads = [(7, 150, Some("ask_database")), (8, 30, None)];
+    assert_eq!(waits_of_checkout(&of_two_threads).len(), 2);
+    // A thread that asks in two functions.
+    let in_two_functions =
+        [(7, 90, Some("ask_database")), (7, 60, Some("ask_cache")), (7, 30, None)];
+    assert_eq!(waits_of_checkout(&in_two_functions).len(), 3);
+    // More of the time than what it would be called after.
+    let mostly_unknown = [(7, 30, Some("ask_database")), (7, 150, None)];
+    assert_eq!(waits_of_checkout(&mostly_unknown).len(), 2);
+}
+
 /// A second client of the server waits for what the first one does.
 #[test]
 fn findings_that_lead_to_the_cause_of_one_before_them_say_so() {

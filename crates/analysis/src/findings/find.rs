@@ -6,8 +6,7 @@ use indexmap::IndexMap;
 use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::{
-    blame::{BlameEntryKind, FrameEvidence, Ledger, Reason, cause::Cause},
-    label::CodeOwner,
+    blame::{BlameEntryKind, Ledger, Reason, cause::Cause},
     quotas::ThrottledTimes,
     timeline::ThreadIndex,
 };
@@ -21,7 +20,7 @@ use super::{
     found::{self, Coverage, Found},
     fuse_servers::{self, FuseWait, NamedServer},
     hop_tree::{HopBox, HopTree},
-    meaning::SleepMeaning,
+    less_known::join_less_known_roots,
     model::{FindingKind, Findings, TargetActivity},
     open_chains::{Deadlock, OpenWaitGraph},
     open_waits::{self, StuckThreads},
@@ -132,43 +131,6 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
         found.push(Found { finding, hops, coverage });
     }
     rank(found, smaller, active, &activity)
-}
-
-/// Joins waits of which less is known with those that are the same otherwise, if these are of one
-/// kind. The function may not be known where stacks say what the waits are for, as frames can be
-/// missing for a while; and the end of a connection, where that was gone before anybody looked.
-fn join_less_known_roots(roots: IndexMap<RootKey, WaitRoot>) -> IndexMap<RootKey, WaitRoot> {
-    let has_function = |meaning: &SleepMeaning| {
-        meaning.label.as_ref().is_some_and(|l| l.whose != CodeOwner::Kernel)
-    };
-    let lacks_function = |meaning: &SleepMeaning| {
-        !has_function(meaning)
-            && matches!(
-                meaning.evidence,
-                FrameEvidence::NameLookup | FrameEvidence::Request | FrameEvidence::Sleep
-            )
-    };
-    let lacks_role = |meaning: &SleepMeaning| {
-        meaning.cause == Cause::Socket && meaning.role.is_none() && has_function(meaning)
-    };
-    let (less, mut known): (IndexMap<_, _>, IndexMap<_, _>) = (roots.into_iter())
-        .partition(|((_, meaning), _)| lacks_function(meaning) || lacks_role(meaning));
-    for ((program, meaning), root) in less {
-        let is_same = |(other, more): &RootKey| {
-            let as_known = match lacks_role(&meaning) {
-                true => SleepMeaning { role: None, ..SleepMeaning::clone(more) },
-                false => SleepMeaning { label: meaning.label.clone(), ..SleepMeaning::clone(more) },
-            };
-            *other == program && as_known == *meaning
-        };
-        let mut same = known.iter().filter(|(key, _)| is_same(key)).map(|(key, _)| key.clone());
-        let key = match (same.next(), same.next()) {
-            (Some(only), None) => only,
-            _ => (program, meaning),
-        };
-        known.entry(key).or_default().merge(root);
-    }
-    known
 }
 
 /// Returns for each root whether the chains of roots that matter more tell of its waits already.

@@ -23,6 +23,7 @@ mod found;
 mod fuse_servers;
 mod hop_tree;
 mod kernel_locks;
+mod less_known;
 mod meaning;
 mod memory_waits;
 mod model;
