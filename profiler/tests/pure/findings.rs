@@ -117,7 +117,10 @@ fn a_chain_has_a_line_for_each_hop_that_says_where_it_slept_and_ends_with_the_ca
         "{lines:#?}"
     );
     assert!(lines[2].contains("└ python3 61 cron_tx.py sleeps in call_payment_api"), "{lines:#?}");
-    assert!(lines[2].contains("← cause"), "{lines:#?}");
+    assert!(
+        lines[3].trim_start().starts_with("for 67.0 ms while 1 thread waits  ← cause, "),
+        "{lines:#?}"
+    );
 }
 
 /// Threads of process 7 ask 60 one after the other, so many ticks each, in these functions. It sleeps each time, in
@@ -197,6 +200,62 @@ fn what_was_seen_without_its_frames_stays_on_its_own_if_it_may_be_something_else
     assert_eq!(waits_of_checkout(&mostly_unknown).len(), 2);
 }
 
+#[test]
+fn a_sleep_that_others_wait_for_says_how_long_it_is_at_a_time_and_how_many_wait() {
+    let said = |waits: &[(u32, usize, Option<&str>)]| {
+        let found = waits_of_checkout(waits);
+        let (line, cause) = (found[0].lines.last().unwrap(), &found[0].cause.text);
+        assert!(cause.ends_with(line.addition.as_deref().unwrap()), "{cause} {line:#?}");
+        line.addition.clone().unwrap()
+    };
+    let ask = Some("ask_database");
+    assert_eq!(said(&[(7, 100, ask)]), "for 97.0 ms while 1 thread waits");
+    let twice = said(&[(7, 100, ask), (7, 110, ask)]);
+    assert_eq!(twice, "97.0 ms at a time while 1 thread waits");
+    // One after the other is not at once.
+    let of_two = said(&[(7, 100, ask), (8, 200, ask)]);
+    assert_eq!(of_two, "up to 197 ms at a time while others wait");
+}
+
+#[test]
+fn threads_that_waited_at_once_are_counted() {
+    let mut r = asks(&[(7, 100, Some("ask_database"))]);
+    live(&mut r, 8, &format!("#{}r{}", ".".repeat(100), "#".repeat(6)), 60);
+    r.thread_events.iter_mut().filter(|event| event.tid.0 == 8).for_each(|it| it.tgid = Tgid(7));
+    edit(&mut r, |waits| {
+        let of_7 = waits.iter().find(|wait| wait.tid.0 == 7).cloned().unwrap();
+        for wait in waits.iter_mut().filter(|wait| wait.tid.0 == 8) {
+            wait.tgid = Tgid(7);
+            (wait.user_stack, wait.kernel_stack) = (of_7.user_stack, of_7.kernel_stack);
+            wait.syscall = of_7.syscall;
+        }
+    });
+    let finding = first(&mut r);
+    let cause = finding.chain.last().unwrap();
+    assert_eq!(cause.sleep.as_ref().unwrap().waiting_threads, Some(2), "{finding:#?}");
+    assert!(finding.cause.text.ends_with(", for 97.0 ms while 2 threads wait"), "{finding:#?}");
+}
+
+#[test]
+fn a_sleep_that_nobody_waits_for_is_not_said_to_hold_anybody_up() {
+    let list = report(&mut asks(&[(7, 100, Some("ask_database"))])).findings.list;
+    for finding in list {
+        let others: Vec<_> = finding.chain.iter().filter(|hop| hop.program != "python3").collect();
+        assert!(others.iter().all(|hop| hop.sleep.is_none()), "{finding:#?}");
+    }
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("#{}r##", ".".repeat(96)), 0);
+    let nap = sleep_stack(&mut r, 7, "pause");
+    edit(&mut r, |waits| {
+        waits[0].user_stack = nap;
+        waits[0].syscall = syscall(CLOCK_NANOSLEEP, [0; 6]);
+        waits[0].wake.as_mut().unwrap().context = WakeContext::Hrtimer;
+    });
+    let list = report(&mut r).findings.list;
+    let sleep = list.iter().find(|finding| finding.kind == FindingKind::Sleep).unwrap();
+    assert!(sleep.lines[0].addition.is_none() && sleep.chain[0].sleep.is_none(), "{sleep:#?}");
+}
+
 /// A second client of the server waits for what the first one does.
 #[test]
 fn findings_that_lead_to_the_cause_of_one_before_them_say_so() {
@@ -214,7 +273,9 @@ fn findings_that_lead_to_the_cause_of_one_before_them_say_so() {
     let same: Vec<_> = list.iter().filter(leads_on).map(|f| f.same_cause_as).collect();
     assert_eq!(same, [None, Some(1)], "{list:#?}");
     let lines = findings(&mut r);
-    let causes: Vec<&String> = lines.iter().filter(|line| line.contains("sleeps in")).collect();
+    // What there is no room for behind the function has a line of its own.
+    let causes: Vec<&String> = lines.iter().filter(|line| line.contains("waits  ←")).collect();
+    assert_eq!(lines.iter().filter(|line| line.ends_with("sleeps in call_payment_api")).count(), 2);
     assert!(causes[0].contains("← cause, "), "{lines:#?}");
     assert!(causes[0].ends_with("% with 2)"), "{lines:#?}");
     let sum = list[0].with_same_cause.clone().expect("a sum");

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{Blame, BlameClass, cause::Cause},
+    blame::{
+        Blame, BlameClass,
+        cause::{self, Cause, WaitedOn},
+    },
     text,
     timeline::{State, ThreadIndex},
     words,
@@ -61,7 +64,20 @@ impl ChainTeller<'_> {
         // A stop is one of the whole process.
         let is_stopped = place > 0 && self.graph.is_stopped(thread);
         let thread_name = hop.thread_name.clone().filter(|_| !is_stopped);
-        Some(FindingHop { tid, thread_name, ..hop })
+        let lock = chain.links.get(place).filter(|link| link.awaited.is_lock());
+        let futex = lock.and_then(|_| self.futex(thread));
+        let (waited_on, addition) = (futex.clone(), futex);
+        Some(FindingHop { tid, thread_name, waited_on, addition, ..hop })
+    }
+
+    /// Names the futex that a thread waits on, by its address: a debugger tells which lock that is.
+    fn futex(&self, thread: ThreadIndex) -> Option<String> {
+        let wait = self.graph.open_wait(thread)?;
+        let whole = self.blame.recording().waits.get(wait.0 as usize)?;
+        match cause::waited_on(&whole, self.blame.cause(wait))? {
+            WaitedOn::Futex { address, .. } => Some(format!("futex {address:#x}")),
+            WaitedOn::File { .. } => None,
+        }
     }
 
     /// Says what a thread waits for: `waits for a lock held by thread ledger`.
@@ -214,7 +230,7 @@ impl ChainTeller<'_> {
                     {
                         format!("waits {AT_CONDITION}")
                     }
-                    _ => writer.words.sleep(&meaning, program, None),
+                    _ => writer.words.sleep(&meaning, program, None, None),
                 };
                 // Where a thread was stopped does not say why.
                 let function = label_of(&meaning).filter(|_| meaning.stop.is_none());
@@ -290,6 +306,7 @@ impl ChainTeller<'_> {
             depth,
             text: describe_hop_without_function(hop),
             function: function_of_hop(hop),
+            addition: hop.addition.clone(),
             detail: match hop.ns {
                 Nanos(0) => String::new(),
                 time => format!("≥{time}"),

@@ -11,6 +11,7 @@ use crate::{
 };
 
 use super::{
+    awaited_things::{AwaitedThing, ThingKind},
     disk_users::{describe_disk, filesystem_of_kernel_thread},
     meaning::{KernelWait, SleepMeaning},
     programs::{ProgramId, Programs},
@@ -27,12 +28,14 @@ pub(super) struct Words<'a> {
 }
 
 impl Words<'_> {
-    /// Returns what a thread that slept waited for; `next` is the program of whoever woke it.
+    /// Returns what a thread that slept waited for; `next` is the program of whoever woke it, `thing` what the wait was
+    /// on.
     pub(super) fn sleep(
         &self,
         slept: &SleepMeaning,
         own: ProgramId,
         next: Option<(ProgramId, Relation)>,
+        thing: Option<&AwaitedThing>,
     ) -> String {
         let child = next.and_then(|(next, _)| self.programs.program(next)).map(program_name);
         let next = next.and_then(|(next, relation)| {
@@ -61,7 +64,7 @@ impl Words<'_> {
                 return "waits until the JVM's pause is over (safepoint)".to_owned();
             }
             FrameEvidence::NameLookup => {
-                return "waits for a name server (DNS)".to_owned();
+                return format!("waits for {}", name_server(thing));
             }
             FrameEvidence::Request
             | FrameEvidence::WorkerLoop
@@ -113,10 +116,15 @@ impl Words<'_> {
                 Some(next) => format!("waits for {next}"),
                 None => "waits for a lock or a signal of another thread".to_owned(),
             },
-            (Cause::Pipe, _) => match next {
-                Some(next) => format!("waits for {next} at a pipe"),
-                None => "waits at a pipe".to_owned(),
-            },
+            (Cause::Pipe, _) => {
+                let fifo = thing.filter(|thing| thing.kind == ThingKind::Fifo);
+                let pipe =
+                    fifo.map_or("a pipe".to_owned(), |it| format!("the FIFO {}", it.describe()));
+                match next {
+                    Some(next) => format!("waits for {next} at {pipe}"),
+                    None => format!("waits at {pipe}"),
+                }
+            }
             (Cause::Socket | Cause::Poll | Cause::IoUring | Cause::Eventfd, _) => match next {
                 Some(next) => format!("waits for {next}"),
                 None => match slept.cause {
@@ -146,21 +154,22 @@ impl Words<'_> {
         }
     }
 
-    /// Returns what the last thread of a chain did. `slept` is how it slept, if it did.
+    /// Returns what the last thread of a chain did. `slept` is how it slept and on what, if it did.
     pub(super) fn end(
         &self,
         end: ChainEnd,
-        slept: Option<&SleepMeaning>,
+        slept: Option<(&SleepMeaning, Option<&AwaitedThing>)>,
         own: ProgramId,
         node: &Node,
     ) -> String {
+        let (slept, thing) = (slept.map(|(slept, _)| slept), slept.and_then(|(_, thing)| thing));
         match end.kind {
             BlameEntryKind::Work => "runs on a CPU".to_owned(),
             BlameEntryKind::CpuQueue => {
                 let holder = self.holders(node);
                 format!("waits {}", words::for_a_cpu(holder.as_deref()))
             }
-            BlameEntryKind::Timer => describe_timer(slept),
+            BlameEntryKind::Timer => describe_timer(slept, thing),
             BlameEntryKind::Disk => match slept.and_then(|slept| slept.kernel) {
                 Some(KernelWait::Writeback) => {
                     format!("waits for {} to write back", self.disk(slept, own))
@@ -231,16 +240,30 @@ impl Words<'_> {
 }
 
 /// Returns what a thread did that a timer woke.
-fn describe_timer(slept: Option<&SleepMeaning>) -> String {
-    let Some(slept) = slept.filter(|slept| is_timeout(slept)) else { return "sleeps".to_owned() };
+fn describe_timer(slept: Option<&SleepMeaning>, thing: Option<&AwaitedThing>) -> String {
+    let Some(slept) = slept.filter(|slept| is_timeout(slept)) else {
+        return "sleeps".to_owned();
+    };
     match (slept.cause, slept.evidence) {
         // It asks for the lock now and then.
         (Cause::Timer, FrameEvidence::Lock(lock)) => format!("waits for {}", lock.words()),
         // Who reclaims memory sleeps now and then until some is free.
         _ if let Some(KernelWait::Memory(memory)) = slept.kernel => memory.describe().to_owned(),
-        (_, FrameEvidence::NameLookup) => "gets no answer from a name server (DNS)".to_owned(),
-        (_, FrameEvidence::Lock(lock)) => format!("waits for {} until a timeout", lock.words()),
+        (_, FrameEvidence::NameLookup) => {
+            format!("gets no answer from {}", name_server(thing))
+        }
+        (_, FrameEvidence::Lock(lock)) => {
+            format!("waits for {} until a timeout", lock.words())
+        }
         _ => format!("waits until a timeout{}", name_goroutine(slept)),
+    }
+}
+
+/// Names a name server by its address: `the name server 10.0.0.53:53 (DNS)`.
+fn name_server(thing: Option<&AwaitedThing>) -> String {
+    match thing.filter(|thing| thing.kind == ThingKind::Connection) {
+        Some(thing) => format!("the name server {} (DNS)", thing.describe_address()),
+        None => "a name server (DNS)".to_owned(),
     }
 }
 

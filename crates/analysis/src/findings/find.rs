@@ -29,6 +29,7 @@ use super::{
     root::{RootKey, WaitRoot},
     running,
     same_cause::mark_same_causes,
+    sleep_lengths::SleepLengths,
     tree::Node,
     wait_meanings::WaitMeanings,
     write::{FindingWriter, main_path},
@@ -54,6 +55,7 @@ pub(crate) struct FindingInput<'a> {
 /// Finds what holds the target up.
 pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
     let FindingInput { meanings, trees, ledgers } = input;
+    let sleep_lengths = SleepLengths::measure(&meanings);
     let WaitMeanings { blame, programs, meanings, stopped, .. } = meanings;
     let WaitTrees { roots, mut open } = trees;
     let (recording, timeline) = (blame.recording(), blame.timeline());
@@ -80,7 +82,7 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
     let stuck_time: Nanos = dead.iter().map(|&thread| graph.open_time(thread)).sum::<Nanos>()
         + stuck.iter().map(StuckThreads::time).sum();
     let active = busy + waited(&|_| true) + stuck_time;
-    let mut writer = FindingWriter { words, meanings, active };
+    let mut writer = FindingWriter { words, meanings, sleep_lengths, active };
     let teller = ChainTeller { blame, graph: &graph };
     let mut found = deadlocks::describe_deadlocks(&deadlocks, teller, &mut writer);
     let mut stuck_found = open_waits::describe_stuck(&stuck, teller, recording, &mut writer);

@@ -94,11 +94,11 @@ impl FindingWriter<'_> {
                 own_time += time;
                 let what = key
                     .end
-                    .map(|end| self.words.end(end, Some(meaning), key.program, node))
+                    .map(|end| self.words.end(end, Some((meaning, None)), key.program, node))
                     .unwrap_or_default();
                 hops.children.push(HopBox { what, time, ..HopBox::default() });
             } else {
-                let child = self.node_hops(key, node, least);
+                let child = self.node_hops(key, node, &root.node, least);
                 hops.children.push(child);
             }
         }
@@ -111,14 +111,14 @@ impl FindingWriter<'_> {
         hops.of_threads(finding.threads)
     }
 
-    fn node_hops(&mut self, key: &NodeKey, node: &Node, least: Nanos) -> HopBox {
+    fn node_hops(&mut self, key: &NodeKey, node: &Node, root: &Node, least: Nanos) -> HopBox {
         if node.time < least {
             // It is drawn together with others, without words.
             return HopBox { time: time_by_class(key, node, None), ..HopBox::default() };
         }
-        let mut hops = hop_box(&self.node_hop(key, node, None));
+        let mut hops = hop_box(&self.node_hop(key, node, None, root));
         for (key, child) in &node.children {
-            let child = self.node_hops(key, child, least);
+            let child = self.node_hops(key, child, root, least);
             hops.time += child.time;
             hops.children.push(child);
         }
@@ -135,6 +135,7 @@ pub(super) fn hop_box(hop: &FindingHop) -> HopBox {
         short_who: who::short_who(hop),
         what: hop.what.clone(),
         function: function_of_hop(hop),
+        addition: hop.addition.clone(),
         ..HopBox::default()
     }
 }

@@ -85,6 +85,7 @@ pub(super) fn name_server(
             depth: 1,
             text: describe_hop_without_function(hop),
             function: function_of_hop(hop),
+            addition: hop.addition.clone(),
             detail: String::new(),
             share: finding.share,
             is_cause: n == 0,
@@ -164,7 +165,7 @@ fn describe_threads(
         let is_itself = threads.is_subset(&wait.threads);
         let (function, what) = match &meaning {
             _ if is_itself => (None, "serves it itself: a deadlock".to_owned()),
-            Some(slept) => (slept.label.clone(), writer.words.sleep(slept, program, None)),
+            Some(slept) => (slept.label.clone(), writer.words.sleep(slept, program, None, None)),
             None => {
                 let work = threads.iter().flat_map(|&thread| blame.sampled_work(thread));
                 (writer.meanings.work_label(work), "runs on a CPU".to_owned())

@@ -85,6 +85,8 @@ pub struct HopBox {
     pub what: String,
     /// The function in which they slept or worked.
     pub function: Option<String>,
+    /// What else is said of them, behind the function: `380 ms at a time while 5 threads wait`.
+    pub addition: Option<String>,
     /// How often and how long: `169×, max 394 ms`. May be empty.
     pub detail: String,
     /// How many threads waited, or ran, whose time is added up here: those of the finding. 0 in a box of what is no
@@ -104,6 +106,13 @@ pub struct HopTree {
 }
 
 impl HopBox {
+    /// Returns where the threads slept or worked, with what stands behind it.
+    pub(crate) fn describe_place(&self) -> Option<String> {
+        let function = self.function.as_ref().map(|name| format!("in {name}"));
+        let parts: Vec<String> = function.into_iter().chain(self.addition.clone()).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+
     /// Returns the box and those below it as parts of the time of so many threads.
     pub(super) fn of_threads(mut self, threads: u64) -> Self {
         self.threads = threads;

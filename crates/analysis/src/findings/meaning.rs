@@ -162,6 +162,8 @@ pub(super) struct Meanings<'a> {
     kernel_waits: HashMap<StackId, Option<KernelWait>>,
     /// The functions that were seen to call each function whose name is one of a wrapper.
     callers: HashMap<Label, HashSet<Label>>,
+    /// The functions of a language's library that those of a meaning were seen to wait in; none if they are several.
+    library_functions: HashMap<SharedMeaning, Option<Arc<str>>>,
     /// What the threads that are one coroutine's own were seen in.
     pub(super) coroutines: HashMap<Tid, Option<Label>>,
 }
@@ -177,6 +179,7 @@ impl<'a> Meanings<'a> {
             labels,
             frames: HashMap::new(),
             callers: HashMap::new(),
+            library_functions: HashMap::new(),
             kernel_waits: HashMap::new(),
             coroutines: HashMap::new(),
             sampled: stacks.sampled().collect(),
@@ -213,7 +216,9 @@ impl<'a> Meanings<'a> {
             filesystem: blame.filesystem_of_wait(wait),
             coroutine: None,
         };
-        self.share(meaning)
+        let meaning = self.share(meaning);
+        self.note_library_function(&meaning, stack);
+        meaning
     }
 
     /// Returns how a thread slept.
@@ -226,7 +231,7 @@ impl<'a> Meanings<'a> {
             let label = self.sleep_label(cause, stack);
             let kernel = self.kernel_wait(stack);
             let coroutine = own_coroutine.and_then(|tid| self.coroutines.get(&tid)?.clone());
-            self.share(SleepMeaning {
+            let meaning = self.share(SleepMeaning {
                 cause,
                 label,
                 role,
@@ -235,10 +240,49 @@ impl<'a> Meanings<'a> {
                 stop,
                 filesystem,
                 coroutine,
-            })
+            });
+            self.note_library_function(&meaning, stack);
+            meaning
         });
         self.known_sleeps.insert(id, meaning.clone());
         meaning
+    }
+
+    /// Returns the function of the language's library that those of a meaning waited in for another thread, if it was
+    /// always the same: `Queue.get` says more than the futex below it.
+    ///
+    /// ```text
+    /// leaf                                                            root
+    /// futex_wait  sem_wait  Condition.wait  Queue.get  Pool.acquire  main
+    ///                       `- the library's -'        the program's
+    /// ```
+    pub(super) fn library_function(&self, meaning: &SharedMeaning) -> Option<String> {
+        self.library_functions.get(meaning)?.as_deref().map(str::to_owned)
+    }
+
+    fn note_library_function(&mut self, meaning: &SharedMeaning, stack: StackPairId) {
+        let Some(own) = meaning.label.as_ref().filter(|_| meaning.cause == Cause::Futex) else {
+            return;
+        };
+        let (StackRef::Id(user), _) = self.stacks.get(stack) else { return };
+        let frames = self.labels.user_labels_of(user);
+        let place = frames.iter().position(|label| label == own);
+        let called = place.and_then(|place| frames.get(place.checked_sub(1)?));
+        // Of a script, what its interpreter does inside is not the library's.
+        let is_library = |label: &&Label| {
+            label.whose == CodeOwner::Runtime
+                && label.is_named()
+                && label.has_source() == own.has_source()
+                && (label.has_source() || label.function.contains("::"))
+        };
+        let name = called.filter(is_library).map(|label| {
+            let name: &str = &label.function;
+            Arc::from(name.split_once(" (").map_or(name, |(name, _)| name))
+        });
+        self.library_functions
+            .entry(meaning.clone())
+            .and_modify(|known| *known = known.take().filter(|known| name.as_ref() == Some(known)))
+            .or_insert(name);
     }
 
     /// Returns the one place of a meaning. Wherever a thread waits for its interpreter's lock, it is

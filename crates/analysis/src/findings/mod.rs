@@ -10,6 +10,7 @@
 //! the cause, the end of the path on which most of the time was spent.
 
 mod activity;
+mod awaited_things;
 mod chain_words;
 mod connection_peer;
 mod coroutines;
@@ -37,6 +38,7 @@ mod programs;
 mod root;
 mod running;
 mod same_cause;
+mod sleep_lengths;
 mod stopped;
 mod tree;
 mod wait_meanings;
@@ -46,8 +48,8 @@ mod write;
 pub(crate) use find::{FindingInput, find_findings};
 pub use hop_tree::{HopBox, HopTree, TimeByClass};
 pub use model::{
-    DiskUser, Finding, FindingCause, FindingDisk, FindingHop, FindingKind, FindingLine, Findings,
-    SameCauseSum, TargetActivity,
+    DiskUser, Finding, FindingCause, FindingDisk, FindingHop, FindingKind, FindingLine,
+    FindingSleep, Findings, SameCauseSum, TargetActivity,
 };
 pub(crate) use path_sums::{PathSums, TargetWait, WaitTrees};
 pub(crate) use wait_meanings::WaitMeanings;

@@ -183,6 +183,32 @@ pub struct FindingHop {
     /// The thread, in chains of waits that had not ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tid: Option<Tid>,
+    /// How they slept while others waited for them, if a sleep is what these waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sleep: Option<FindingSleep>,
+    /// The very thing that they waited on, if nearly all of the time was on one that is known: `tcp 10.0.0.2:5432`,
+    /// `/srv/jobs`, `futex 0x7f01`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waited_on: Option<String>,
+    /// The function of their language's library in which theirs waited: `Queue.get`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub library_function: Option<String>,
+    /// What is said of them behind the function: `380 ms at a time while 5 threads wait`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addition: Option<String>,
+}
+
+/// Sleeps of threads that others waited for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct FindingSleep {
+    /// How many of their sleeps in this place began and ended in the window.
+    pub count: u64,
+    /// The shortest of these.
+    pub shortest_ns: Nanos,
+    /// The longest of these.
+    pub longest_ns: Nanos,
+    /// How many threads waited meanwhile, if all threads of the finding are known to have waited at once.
+    pub waiting_threads: Option<u64>,
 }
 
 /// What the end of a chain did.
@@ -209,6 +235,9 @@ pub struct FindingLine {
     pub text: String,
     /// The function in which the threads slept or worked.
     pub function: Option<String>,
+    /// What else it says, behind the function: `380 ms at a time while 5 threads wait`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub addition: Option<String>,
     /// How often and how long: `169×, max 394 ms`. It may be left out where there is no room.
     pub detail: String,
     /// The part of the target's active time, from 0 to 1.
@@ -220,14 +249,46 @@ pub struct FindingLine {
 impl FindingLine {
     /// A line below a finding's first one that names no function.
     pub(super) fn without_function(text: String, share: f64, is_cause: bool) -> Self {
-        Self { depth: 1, text, function: None, detail: String::new(), share, is_cause }
+        Self {
+            depth: 1,
+            text,
+            function: None,
+            addition: None,
+            detail: String::new(),
+            share,
+            is_cause,
+        }
     }
 
-    /// Returns what it says, with the function.
+    /// Returns what it says, with the function and all else.
     pub(crate) fn whole_text(&self) -> String {
         match &self.function {
-            Some(function) => format!("{} in {function}", self.text),
+            Some(function) => format!("{} in {}", self.text, self.with_addition(function)),
+            None => self.with_addition(&self.text),
+        }
+    }
+
+    /// Divides what it says into two lines, of which the first has room for so many characters: what stands behind the
+    /// function comes into the second one, and the function as well if it has to.
+    pub(crate) fn split(&self, room: usize) -> Option<(String, String)> {
+        let function = self.function.as_ref().map(|function| format!("in {function}"));
+        let with_function = match &function {
+            Some(function) => format!("{} {function}", self.text),
             None => self.text.clone(),
+        };
+        match (&self.addition, function) {
+            (Some(addition), _) if with_function.chars().count() <= room => {
+                Some((with_function, addition.clone()))
+            }
+            (_, Some(function)) => Some((self.text.clone(), self.with_addition(&function))),
+            (_, None) => None,
+        }
+    }
+
+    fn with_addition(&self, text: &str) -> String {
+        match &self.addition {
+            Some(addition) => format!("{text}, {addition}"),
+            None => text.to_owned(),
         }
     }
 }

@@ -316,7 +316,7 @@ fn describe(
         _ => match (meaning.cause, is_lock(meaning), waited_on.len()) {
             (Cause::Futex, true, 2..) => "wait for different locks".to_owned(),
             (Cause::Futex, false, _) => "waits for another thread".to_owned(),
-            _ => writer.words.sleep(meaning, *program, None),
+            _ => writer.words.sleep(meaning, *program, None, None),
         },
     };
     let function = meaning.label.as_ref().map(|label| label.function.to_string());
@@ -330,6 +330,7 @@ fn describe(
         depth: 0,
         text: describe_hop_without_function(&waiter),
         function: function_of_hop(&waiter),
+        addition: waiter.addition.clone(),
         share,
         is_cause: false,
         detail: format!("≥{longest}"),

@@ -184,6 +184,7 @@ fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>)
             depth: 0,
             text: describe_hop_without_function(&hop),
             function: function_of_hop(&hop),
+            addition: None,
             detail: writer.time_of_threads(ran.on_cpu, &ran.on_cpu_threads),
             share,
             is_cause: true,
@@ -239,6 +240,7 @@ fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'
                 depth: 0,
                 text: describe_hop_without_function(&first),
                 function: None,
+                addition: None,
                 detail: writer.time_of_threads(ran.throttled, &ran.throttled_threads),
                 share,
                 is_cause: false,
@@ -290,6 +292,7 @@ fn cpu_queue_finding(
         depth: 0,
         text: describe_hop_without_function(&hop),
         function: function_of_hop(&hop),
+        addition: None,
         detail: match count_cpus(ran, writer.words.timeline) {
             0 => time,
             1 => format!("{time} on 1 CPU"),

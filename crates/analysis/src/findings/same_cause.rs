@@ -117,6 +117,10 @@ mod tests {
             what: "sleeps".to_owned(),
             ns: Nanos(9),
             tid: None,
+            sleep: None,
+            waited_on: None,
+            library_function: None,
+            addition: None,
         }
     }
 

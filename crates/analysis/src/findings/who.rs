@@ -67,6 +67,10 @@ impl Words<'_> {
             what,
             ns,
             tid: None,
+            sleep: None,
+            waited_on: None,
+            library_function: None,
+            addition: None,
         }
     }
 

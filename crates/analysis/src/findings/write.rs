@@ -8,10 +8,12 @@ use crate::{
 };
 
 use super::{
-    describe::Words,
+    awaited_things::AwaitedThing,
+    describe::{self, Words},
     meaning::{Meanings, SleepMeaning},
-    model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
+    model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine, FindingSleep},
     root::{RootKey, WaitRoot},
+    sleep_lengths::SleepLengths,
     tree::{ChainEnd, Node, NodeKey, count_threads},
     who,
 };
@@ -27,6 +29,7 @@ const MAX_LINES: usize = 8;
 pub(super) struct FindingWriter<'a> {
     pub(super) words: Words<'a>,
     pub(super) meanings: Meanings<'a>,
+    pub(super) sleep_lengths: SleepLengths,
     /// The time that shares are of.
     pub(super) active: Nanos,
 }
@@ -44,9 +47,11 @@ impl FindingWriter<'_> {
             && path.len() == 1
             && path.first().and_then(|(key, _)| key.end).is_some_and(is_external_or_unknown);
         let function = meaning.label.as_ref().map(|label| label.function.to_string());
+        let thing = AwaitedThing::find(key, root, self.words.recording);
+        let thing = thing.as_ref();
         let what = match (own_end, path.first()) {
             (true, Some((NodeKey { end: Some(end), .. }, node))) => {
-                self.words.end(*end, Some(meaning), *program, node)
+                self.words.end(*end, Some((meaning, thing)), *program, node)
             }
             (_, first) => {
                 let next = first.map(|(key, next)| {
@@ -55,11 +60,24 @@ impl FindingWriter<'_> {
                         self.words.relation(&root.node.main_threads(), &next.main_threads()),
                     )
                 });
-                self.words.sleep(meaning, *program, next)
+                self.words.sleep(meaning, *program, next, thing)
             }
         };
         let waiter =
             self.words.counted_hop(*program, &root.node.threads, function, what, root.node.time);
+        let library_function = self.meanings.library_function(meaning);
+        let through = library_function.as_ref().map(|name| format!("through {name}"));
+        let on = thing.filter(|thing| !thing.is_in_words_of(meaning));
+        let on = on.map(|thing| format!("on {}", thing.describe()));
+        let server = (thing.filter(|_| meaning.evidence == FrameEvidence::NameLookup))
+            .and_then(|thing| thing.process.as_ref())
+            .map(|server| format!("served by {} {}", self.words.process_name(server), server.tgid));
+        let waiter = FindingHop {
+            waited_on: thing.map(|thing| thing.name.clone()),
+            library_function,
+            addition: through.or(on).or(server),
+            ..waiter
+        };
         let mut chain = vec![waiter];
         let cause_node = path.last().map(|(_, node)| node.time).unwrap_or_default();
         let end = path.last().and_then(|(key, _)| key.end);
@@ -67,7 +85,7 @@ impl FindingWriter<'_> {
             path.clear();
         }
         for (n, (key, node)) in path.iter().enumerate() {
-            chain.push(self.node_hop(key, node, (n == 0).then_some(meaning)));
+            chain.push(self.node_hop(key, node, (n == 0).then_some(meaning), &root.node));
         }
         let last = chain.last().cloned();
         let cause = FindingCause {
@@ -95,6 +113,7 @@ impl FindingWriter<'_> {
                 depth: 0,
                 text: describe_hop_without_function(waiter),
                 function: function_of_hop(waiter),
+                addition: waiter.addition.clone(),
                 detail: match root.count {
                     0 | 1 => root.longest.to_string(),
                     many => format!("{many}×, max {}", root.longest),
@@ -104,7 +123,7 @@ impl FindingWriter<'_> {
             });
         }
         if !own_end {
-            self.push_lines(&root.node, root.node.time, Some(meaning), (1, true), &mut lines);
+            self.push_lines(&root.node, &root.node, Some(meaning), (1, true), &mut lines);
             if let Some(cause) = last.as_ref().filter(|_| path.len() > MAX_HOPS) {
                 replace_last_hop(&mut lines, cause, self.share(cause_node));
             }
@@ -131,12 +150,13 @@ impl FindingWriter<'_> {
         }
     }
 
-    /// Describes a node of a tree; `own` is how the waiters slept, for a node that is about them.
+    /// Describes a node of the tree of a root; `own` is how the waiters slept, for a node that is about them.
     pub(super) fn node_hop(
         &mut self,
         key: &NodeKey,
         node: &Node,
         own: Option<&SleepMeaning>,
+        root: &Node,
     ) -> FindingHop {
         let next = node.children_by_time().first().map(|(key, next)| {
             (key.program, self.words.relation(&node.main_threads(), &next.main_threads()))
@@ -148,19 +168,44 @@ impl FindingWriter<'_> {
             (None, _) => None,
         };
         let what = match (key.end, &key.slept) {
-            (Some(end), slept) => self.words.end(end, slept.as_deref().or(own), key.program, node),
-            (None, Some(slept)) => self.words.sleep(slept, key.program, next),
+            (Some(end), slept) => {
+                let slept = slept.as_deref().or(own).map(|slept| (slept, None));
+                self.words.end(end, slept, key.program, node)
+            }
+            (None, Some(slept)) => self.words.sleep(slept, key.program, next, None),
             (None, None) => "waits".to_owned(),
         };
         let function = label.map(|label| label.function.to_string());
-        self.words.counted_hop(key.program, &node.threads, function, what, node.time)
+        let sleep = self.sleep_of_node(key, node, root);
+        let waits = key.slept.as_ref().filter(|_| key.end.is_none());
+        let library_function = waits.and_then(|slept| self.meanings.library_function(slept));
+        let through = library_function.as_ref().map(|name| format!("through {name}"));
+        FindingHop {
+            addition: sleep.as_ref().map(FindingSleep::describe).or(through),
+            sleep,
+            library_function,
+            ..self.words.counted_hop(key.program, &node.threads, function, what, node.time)
+        }
+    }
+
+    /// Tells of threads at the end of a chain that slept on purpose how long they did so at a time, and how many waited
+    /// meanwhile.
+    fn sleep_of_node(&self, key: &NodeKey, node: &Node, root: &Node) -> Option<FindingSleep> {
+        let slept = key.slept.as_ref()?;
+        let is_sleep = key.end.is_some_and(|end| end.kind == BlameEntryKind::Timer)
+            && !describe::is_timeout(slept);
+        let window = self.words.recording.meta.window.length();
+        is_sleep.then(|| FindingSleep {
+            waiting_threads: threads_that_waited_at_once(node, root, window),
+            ..self.sleep_lengths.add_up(&node.threads, slept)
+        })
     }
 
     /// Adds the lines of a node's children, those on the path with most of the time first.
     fn push_lines(
         &mut self,
         node: &Node,
-        all: Nanos,
+        root: &Node,
         own: Option<&SleepMeaning>,
         (depth, is_main): (u16, bool),
         lines: &mut Vec<FindingLine>,
@@ -170,21 +215,22 @@ impl FindingWriter<'_> {
         }
         for (n, (key, child)) in node.children_by_time().into_iter().enumerate() {
             let is_first = is_main && n == 0;
-            let is_shown = is_first || child.time.0 as f64 >= all.0 as f64 * MIN_BRANCH;
+            let is_shown = is_first || child.time.0 as f64 >= root.time.0 as f64 * MIN_BRANCH;
             if !is_shown || lines.len() >= MAX_LINES {
                 break;
             }
-            let hop = self.node_hop(key, child, own);
+            let hop = self.node_hop(key, child, own, root);
             let is_cause = is_first && child.children.is_empty();
             lines.push(FindingLine {
                 depth,
                 text: describe_hop_without_function(&hop),
                 function: function_of_hop(&hop),
+                addition: hop.addition.clone(),
                 detail: String::new(),
                 share: self.share(child.time),
                 is_cause,
             });
-            self.push_lines(child, all, None, (depth + 1, is_first), lines);
+            self.push_lines(child, root, None, (depth + 1, is_first), lines);
         }
     }
 }
@@ -194,6 +240,7 @@ fn replace_last_hop(lines: &mut [FindingLine], cause: &FindingHop, share: f64) {
     if let Some(line) = lines.iter_mut().find(|line| usize::from(line.depth) == MAX_HOPS) {
         line.text = format!("… {}", describe_hop_without_function(cause));
         line.function = function_of_hop(cause);
+        line.addition = cause.addition.clone();
         line.share = share;
         line.is_cause = true;
     }
@@ -202,7 +249,8 @@ fn replace_last_hop(lines: &mut [FindingLine], cause: &FindingHop, share: f64) {
 /// `postgres 21753 "UPDATE waiting" waits for its client in secure_read`
 pub(super) fn describe_hop(hop: &FindingHop) -> String {
     let function = function_of_hop(hop).map(|name| format!(" in {name}")).unwrap_or_default();
-    format!("{}{function}", describe_hop_without_function(hop))
+    let addition = hop.addition.as_ref().map(|words| format!(", {words}")).unwrap_or_default();
+    format!("{}{function}{addition}", describe_hop_without_function(hop))
 }
 
 /// `postgres 21753 "UPDATE waiting" waits for its client`
@@ -213,6 +261,19 @@ pub(super) fn describe_hop_without_function(hop: &FindingHop) -> String {
 /// Returns the function in which a hop's threads slept or worked, as lines have it.
 pub(super) fn function_of_hop(hop: &FindingHop) -> Option<String> {
     hop.function.as_deref().map(who::function_name)
+}
+
+/// Returns how many threads waited, if all of them are known to have waited for a node at once: its time is longer than
+/// what all but one of them had.
+///
+/// ```text
+/// window     |--------- 5 s ---------|
+/// 3 threads  ---- 12 s of waiting ----     two have 10 s at most: there was a moment when all three waited
+/// ```
+fn threads_that_waited_at_once(node: &Node, root: &Node, window: Nanos) -> Option<u64> {
+    let threads = count_threads(&root.threads);
+    let most_of_others = u128::from(threads.saturating_sub(1)) * u128::from(window.0);
+    (u128::from(node.time.0) > most_of_others).then_some(threads)
 }
 
 /// Returns the path from a root on which most of the time was spent.

@@ -15,8 +15,8 @@ use super::{
     Report, ThreadEntry,
     loss_line::describe_loss,
     printed_lines::{
-        DetailPlace, LineLayout, PrintedLine, fit, is_of_several, lines, mark, open_word, percent,
-        sum_in_parentheses,
+        DetailPlace, LineLayout, PrintedLine, describe_sum, fit, is_of_several, lines, mark,
+        open_word, percent,
     },
     styled_lines::{SummaryStyles, write_line, write_styled},
 };
@@ -205,7 +205,11 @@ pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
             _ if finding.kind == FindingKind::Deadlock => String::new(),
             _ => match finding.same_cause_as {
                 Some(number) => format!("  ← same cause as {number}: {}", finding.cause.text),
-                None => format!("  ← {}{}", finding.cause.text, sum_in_parentheses(finding)),
+                // The end of a long line is cut off.
+                None => match describe_sum(finding) {
+                    Some(sum) => format!("  ← {sum}: {}", finding.cause.text),
+                    None => format!("  ← {}", finding.cause.text),
+                },
             },
         };
         let still = open_word(finding).map_or(String::new(), |word| format!("{word}  "));

@@ -66,8 +66,8 @@ pub(crate) fn lines(number: usize, finding: &Finding, layout: LineLayout) -> Vec
             push(format!("{before}{}", with_detail(&(whole + &behind), room)));
             continue;
         }
-        let (first, second) = match &line.function {
-            Some(function) => (text::cut_chars(&line.text, room), format!("in {function}")),
+        let (first, second) = match line.split(room) {
+            Some((first, second)) => (text::cut_chars(&first, room), second),
             None => text::split_at_space(&whole, room),
         };
         let has_room = first.chars().count() + 3 + detail <= room;
@@ -182,7 +182,7 @@ pub(super) fn describe_sum(finding: &Finding) -> Option<String> {
 }
 
 /// Puts [`describe_sum`] behind a cause: ` (74% with 2 and 4)`.
-pub(super) fn sum_in_parentheses(finding: &Finding) -> String {
+fn sum_in_parentheses(finding: &Finding) -> String {
     describe_sum(finding).map(|sum| format!(" ({sum})")).unwrap_or_default()
 }
 
@@ -219,6 +219,7 @@ mod tests {
                 depth,
                 text: String::new(),
                 function: None,
+                addition: None,
                 detail: String::new(),
                 share: 0.5,
                 is_cause: usize::from(depth) == last,

@@ -126,8 +126,8 @@ pub(super) fn hop_boxes(report: &Report, texts: &mut Texts<'_>) -> Flame {
     let window = report.window.duration_ns;
     while let Some((parent, kind, hop)) = queue.pop_front() {
         let number = first_screen::number_of_box(hop, listed);
-        let function = hop.function.as_ref().map(|name| format!("in {name}"));
-        let words = [Some(hop.who.as_str()), Some(&hop.what), function.as_deref()];
+        let place = hop.describe_place();
+        let words = [Some(hop.who.as_str()), Some(&hop.what), place.as_deref()];
         let words: Vec<_> = words.into_iter().flatten().filter(|word| !word.is_empty()).collect();
         let over = over_threads(hop.time.sum(), hop.threads, window).filter(|_| parent == 0);
         let over = over.map(|over| format!(" ({over})")).unwrap_or_default();

@@ -172,7 +172,7 @@ impl ShownClasses {
             _ => palette::frame_fill(FrameKind::Waiter, dominant),
         };
         let number = first_screen::number_of_box(hop, listed);
-        let function = hop.function.as_ref().map(|name| format!("in {name}"));
+        let place_of_hop = hop.describe_place();
         let (what, share) = (&hop.what, percent(time, all));
         let over = explain_sum(time, hop, depth, window);
         let of_threads = match &over {
@@ -188,13 +188,13 @@ impl ShownClasses {
             }
         };
         let who = if hop.who.is_empty() { above } else { &hop.who };
-        let said = [Some(who), Some(what), function.as_deref()].into_iter().flatten();
+        let said = [Some(who), Some(what), place_of_hop.as_deref()].into_iter().flatten();
         let said = said.collect::<Vec<_>>().join(" ");
         let detail = match hop.detail.as_str() {
             "" => String::new(),
             detail => format!("; {detail}"),
         };
-        lines.extend(function.clone());
+        lines.extend(place_of_hop.clone());
         frames.push(PictureFrame {
             place: Place { depth, x, width: u128::from(time.0) },
             name,
