@@ -25,13 +25,17 @@ use std::{
     fs,
     ops::RangeInclusive,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use offwake_analysis::blame::cause::syscalls;
-use offwake_recording::{AwaitedFileLock, PeerProcess, Syscall, Wait, units::Tgid};
+use offwake_recording::{
+    AwaitedFileLock, PeerProcess, Syscall, Wait,
+    loss::{Diagnostics, count},
+    units::Tgid,
+};
 
-use crate::proc_files::read_beginning;
+use crate::{descriptor_search::SEARCH_TIME, proc_files::read_beginning};
 
 /// The most bytes of the list that are read, and the most waiters that are kept. The kernel makes
 /// others wait while it prints a page of the list.
@@ -44,18 +48,17 @@ const MAX_WAITERS: usize = 1_024;
 const DATABASE_BYTES: RangeInclusive<u64> = 0x4000_0000..=0x4000_01ff;
 const LOG_INDEX_BYTES: RangeInclusive<u64> = 120..=127;
 
-/// The most processes and descriptors that are searched for databases, and for how long.
+/// The most processes and descriptors that are searched for databases.
 const MAX_SEARCHED: usize = 64;
 const MAX_DESCRIPTORS: usize = 1_024;
-const SEARCH_TIME: Duration = Duration::from_millis(250);
 
 /// Finds who holds the locks on files that some of these waits seem to be for: those of the kernel's
 /// own list, and SQLite databases that processes have open which sleep, and that another process writes
-/// to. It takes the right to look at other users' processes.
+/// to. It takes the right to look at other users' processes. A search that could not be completed is counted.
 ///
 /// Each read of the list waits until no CPU is in the middle of an RCU read, which may take seconds where
 /// threads get no CPU: the list is read once, and never by the thread that empties the rings.
-pub(crate) fn find_awaited(open: &[Wait]) -> Vec<AwaitedFileLock> {
+pub(crate) fn find_awaited(open: &[Wait], diagnostics: &mut Diagnostics) -> Vec<AwaitedFileLock> {
     let mut calls = open.iter().filter_map(|wait| wait.syscall.as_ref());
     let asleep: BTreeSet<Tgid> = (open.iter())
         .filter(|wait| wait.syscall.as_ref().is_some_and(sleeps))
@@ -66,15 +69,26 @@ pub(crate) fn find_awaited(open: &[Wait]) -> Vec<AwaitedFileLock> {
         return Vec::new();
     }
     let list = read_beginning(Path::new("/proc/locks"), MAX_BYTES);
-    let mut awaited = if waits_for_lock { with_holders(parse(&list)) } else { Vec::new() };
+    let mut awaited = match waits_for_lock {
+        true => with_holders(parse(&list), Instant::now() + SEARCH_TIME, diagnostics),
+        false => Vec::new(),
+    };
     awaited.extend(find_databases(&asleep, &locked_databases(&list)));
     with_names(awaited)
 }
 
 /// Puts whoever has the open file in place of the process that took its lock.
-fn with_holders(parsed: Vec<(AwaitedFileLock, Option<&str>)>) -> Vec<AwaitedFileLock> {
+fn with_holders(
+    parsed: Vec<(AwaitedFileLock, Option<&str>)>,
+    deadline: Instant,
+    diagnostics: &mut Diagnostics,
+) -> Vec<AwaitedFileLock> {
     let locks = parsed.iter().filter_map(|(_, lock)| *lock).collect();
-    let holders = open_file_holders::find_holders(&locks);
+    let found = open_file_holders::find_holders(&locks, deadline);
+    let holders = found.unwrap_or_else(|incomplete| {
+        count(diagnostics, incomplete.diagnostic());
+        BTreeMap::new()
+    });
     let mut awaited = Vec::new();
     for (mut lock, of_open_file) in parsed {
         if let Some(text) = of_open_file {
@@ -334,6 +348,16 @@ mod tests {
         let fdinfo = "pos:\t0\nflags:\t02\nmnt_id:\t22\nino:\t77\n";
         assert_eq!(parse_descriptor(fdinfo), Some((22, 77)));
         assert_eq!(parse_descriptor("pos:\t0\nmnt_id:\t22\n"), None);
+    }
+
+    /// The process that took a lock may have ended, and another one have it: that one was not found.
+    #[test]
+    fn a_lock_of_an_open_file_has_no_holder_if_not_everybody_was_asked_in_time() {
+        let mut diagnostics = Diagnostics::new();
+        let awaited = with_holders(parse(LIST), Instant::now(), &mut diagnostics);
+        let holders: Vec<_> = awaited.iter().map(|lock| lock.holder.is_some()).collect();
+        assert_eq!(holders, [true, true, false, false]);
+        assert_eq!(diagnostics, Diagnostics::from([("holder_searches_out_of_time", 1)]));
     }
 
     #[test]

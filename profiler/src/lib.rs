@@ -13,6 +13,7 @@ pub mod capture;
 mod cgroup2;
 pub mod containers;
 pub mod decode;
+mod descriptor_search;
 mod file_locks;
 pub mod files;
 mod filesystems;

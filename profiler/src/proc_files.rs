@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::Read as _,
+    io::{self, Read as _},
     path::{Path, PathBuf},
 };
 
@@ -18,7 +18,16 @@ pub(crate) fn list_processes() -> impl Iterator<Item = (Tgid, PathBuf)> {
 
 /// Reads the first `limit` bytes of a file; nothing if it is gone.
 pub(crate) fn read_beginning(path: &Path, limit: u64) -> String {
+    try_read_beginning(path, limit).unwrap_or_default()
+}
+
+/// Reads the first `limit` bytes of a file.
+///
+/// # Errors
+///
+/// If it is gone or may not be read.
+pub(crate) fn try_read_beginning(path: &Path, limit: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes));
-    read.map_or_else(|_gone| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
+    File::open(path)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

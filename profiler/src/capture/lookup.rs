@@ -5,7 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use offwake_recording::{FuseServer, InterruptInfo, loss::add_all, units::Tid};
+use offwake_recording::{
+    FuseServer, InterruptInfo,
+    loss::{Diagnostics, add_all},
+    units::Tid,
+};
 
 use super::{
     messages::{FrameNames, LastLookupResults, Lookup, LookupResults, SleeperStack, StoreMessage},
@@ -47,6 +51,7 @@ pub(super) fn run(
     let mut fuse_servers = Vec::new();
     let mut polled_files = Vec::new();
     let mut open_waits = None;
+    let mut of_searches = Diagnostics::new();
     let mut are_quotas_read = false;
     loop {
         let mut is_idle = false;
@@ -98,7 +103,8 @@ pub(super) fn run(
                 snapshot.open.filesystems = filesystems::find_filesystems();
                 let owners = find_lock_owners(&snapshot.open.waits, snapshot.window);
                 snapshot.open.lock_owners = owners;
-                snapshot.open.file_locks = file_locks::find_awaited(&snapshot.open.waits);
+                snapshot.open.file_locks =
+                    file_locks::find_awaited(&snapshot.open.waits, &mut of_searches);
                 quotas.read_again();
                 // The snapshot's records refer to these stacks.
                 user_stacks.process_all_copies(&mut stacks);
@@ -108,6 +114,7 @@ pub(super) fn run(
                     &mut files,
                     &mut quotas,
                     &mut interrupts,
+                    &of_searches,
                     store,
                 );
                 sent = Instant::now();
@@ -130,6 +137,7 @@ pub(super) fn run(
                 &mut files,
                 &mut quotas,
                 &mut interrupts,
+                &of_searches,
                 store,
             );
             sent = Instant::now();
@@ -155,6 +163,7 @@ pub(super) fn run(
         unnamed.resolve(&mut Parser::new(ParserRole::Names), &mut |_done, _all| {});
     add_all(&mut diagnostics, &of_processes);
     add_all(&mut diagnostics, &of_stacks);
+    add_all(&mut diagnostics, &of_searches);
     reader_process::add_diagnostics(&mut diagnostics);
     let results = LookupResults { stacks, processes, files, interrupts, quotas, diagnostics };
     LastLookupResults { results, names, fuse_servers, filesystems, polled_files, sleepers }
@@ -180,12 +189,14 @@ fn send_results(
     files: &mut Files,
     quotas: &mut Quotas,
     interrupts: &mut Vec<InterruptInfo>,
+    of_searches: &Diagnostics,
     store: &SyncSender<StoreMessage>,
 ) {
     let mut diagnostics = stacks.diagnostics();
     reader_process::add_diagnostics(&mut diagnostics);
     add_all(&mut diagnostics, processes.diagnostics());
     add_all(&mut diagnostics, &files.diagnostics());
+    add_all(&mut diagnostics, of_searches);
     let results = LookupResults {
         stacks: stacks.drain_new(),
         processes: processes.take_new(),

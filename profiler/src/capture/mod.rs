@@ -54,6 +54,7 @@ pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCount
 use offwake_analysis::selection::describe_children;
 use offwake_recording::{
     ClosedBy, Meta, ProfilerCost, Window,
+    loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
 };
 pub use sink::{EncodedSlice, NewSlice, RemovedSlice, Sink, SliceOffsets, SliceSummary};
@@ -442,7 +443,11 @@ impl<S: Sink> Capture<S> {
         };
         let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
         open.lock_owners = find_lock_owners(&open.waits, window);
-        open.file_locks = file_locks::find_awaited(&open.waits);
+        let mut diagnostics = Diagnostics::new();
+        open.file_locks = file_locks::find_awaited(&open.waits, &mut diagnostics);
+        if let Some(rest) = &mut rest {
+            rest.loss.add_diagnostics(&diagnostics);
+        }
         let waits = Box::new(OpenWaits::from_records(&open));
         // Nobody else asks any more. If there is no room, the look-up thread may never make any.
         if let (Err(TrySendError::Full(_)), Some(rest)) =

@@ -17,57 +17,51 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     path::Path,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use offwake_recording::units::Tgid;
 
-use crate::proc_files::{list_processes, read_beginning};
+use crate::{
+    descriptor_search::{FIRST_PROCESS, FirstProcess, Incomplete, search_descriptors},
+    proc_files::read_beginning,
+};
 
-/// For how long the descriptors of all processes are searched. A descriptor takes some 3 us.
-const SEARCH_TIME: Duration = Duration::from_millis(250);
-
-/// The most bytes that are read of the description of a descriptor, or of a process.
+/// The most bytes that are read of the description of a process.
 const MAX_BYTES: u64 = 16 << 10;
 
 /// Finds the process that holds each of these locks, which are lines of the kernel's list from the kind
 /// of the lock on. A lock is not among the results if no process has it, or if several
-/// have it of which none is the parent of all others: then it is not known who keeps it.
-pub(super) fn find_holders<'a>(locks: &BTreeSet<&'a str>) -> BTreeMap<&'a str, Tgid> {
-    let mut holders: BTreeMap<&str, BTreeSet<Tgid>> = BTreeMap::new();
-    let deadline = Instant::now() + SEARCH_TIME;
-    for (tgid, process) in list_processes() {
-        if locks.is_empty() || Instant::now() >= deadline {
-            break;
-        }
-        for lock in locks_of_process(&process, locks, deadline) {
-            holders.entry(lock).or_default().insert(tgid);
-        }
+/// have it of which none is the parent of all others: then it is not known who keeps it. Nor is it if the
+/// first process took it and does not let its descriptors be seen.
+///
+/// # Errors
+///
+/// If not all processes were seen by the deadline: any of them may hold any of the locks as well.
+pub(super) fn find_holders<'a>(
+    locks: &BTreeSet<&'a str>,
+    deadline: Instant,
+) -> Result<BTreeMap<&'a str, Tgid>, Incomplete> {
+    if locks.is_empty() {
+        return Ok(BTreeMap::new());
     }
+    let mut holders: BTreeMap<&str, BTreeSet<Tgid>> = BTreeMap::new();
+    let first_process = search_descriptors(deadline, &mut |descriptor| {
+        let text = descriptor.read_info()?;
+        for lock in parse_locks(&text).filter_map(|lock| locks.get(lock).copied()) {
+            holders.entry(lock).or_default().insert(descriptor.tgid);
+        }
+        Ok(())
+    })?;
     let first = |(lock, holders): (_, BTreeSet<Tgid>)| {
         find_first(&holders, parent_of_process).map(|first| (lock, first))
     };
-    holders.into_iter().filter_map(first).collect()
-}
-
-/// Returns those of these locks that a process has, by what the kernel says of its descriptors. Nothing is
-/// asked of the files themselves, whose file system may never answer.
-fn locks_of_process<'a>(
-    process: &Path,
-    locks: &BTreeSet<&'a str>,
-    deadline: Instant,
-) -> BTreeSet<&'a str> {
-    let mut found = BTreeSet::new();
-    for entry in fs::read_dir(process.join("fdinfo")).into_iter().flatten().flatten() {
-        if Instant::now() >= deadline {
-            break;
-        }
-        let text = read_beginning(&entry.path(), MAX_BYTES);
-        found.extend(parse_locks(&text).filter_map(|lock| locks.get(lock).copied()));
-    }
-    found
+    let is_known = |(lock, _): &(&str, Tgid)| match first_process {
+        FirstProcess::Seen => true,
+        FirstProcess::Refused => parse_taker(lock) != Some(FIRST_PROCESS),
+    };
+    Ok(holders.into_iter().filter_map(first).filter(is_known).collect())
 }
 
 /// Returns the locks that an open file has, each from its kind on.
@@ -75,6 +69,11 @@ pub(super) fn parse_locks(fdinfo: &str) -> impl Iterator<Item = &str> {
     let lines = fdinfo.lines().filter_map(|line| line.strip_prefix("lock:"));
     // The number counts the locks of this file.
     lines.filter_map(|line| line.split_once(": ").map(|(_number, lock)| lock.trim()))
+}
+
+/// Returns the process that took a lock; none of one that the kernel's list has as nobody's.
+fn parse_taker(lock: &str) -> Option<Tgid> {
+    lock.split_ascii_whitespace().nth(3)?.parse().ok().map(Tgid)
 }
 
 /// Returns the process from which all others descend, one after the other.
@@ -94,8 +93,10 @@ fn parent_of_process(process: Tgid) -> Option<Tgid> {
 #[cfg(test)]
 mod tests {
     use std::{
+        fs::{self, File},
         os::{fd::AsFd as _, unix::fs::MetadataExt as _},
         process::{Command, Stdio},
+        time::Duration,
     };
 
     use rustix::fs::FlockOperation;
@@ -133,29 +134,50 @@ mod tests {
         assert_eq!(find_first(&processes(&[]), parent), None);
     }
 
-    /// A child that inherits the open file holds its lock after the one that took it has closed it.
-    #[test]
-    fn who_inherited_an_open_file_holds_its_lock() {
+    /// Makes a file that this process holds a lock of, and returns the lock as the kernel lists it.
+    fn locked_file() -> (File, String) {
         let file = tempfile::tempfile().unwrap();
         rustix::fs::flock(file.as_fd(), FlockOperation::LockExclusive).unwrap();
         let inode = file.metadata().unwrap().ino();
         let list = fs::read_to_string("/proc/locks").unwrap();
         let is_it = |line: &&str| line.contains(&format!(":{inode} ")) && line.contains("FLOCK");
         let line = list.lines().find(is_it).unwrap();
-        let locks = BTreeSet::from([line.split_once(": ").unwrap().1]);
+        (file, line.split_once(": ").unwrap().1.to_owned())
+    }
 
+    fn holders(lock: &str) -> Vec<Tgid> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let found = find_holders(&BTreeSet::from([lock]), deadline).unwrap();
+        found.into_values().collect()
+    }
+
+    /// A child that inherits the open file holds its lock after the one that took it has closed it.
+    #[test]
+    fn who_inherited_an_open_file_holds_its_lock() {
+        let (file, lock) = locked_file();
         let own = Tgid(std::process::id());
-        assert_eq!(find_holders(&locks).into_values().collect::<Vec<_>>(), [own]);
+        assert_eq!(parse_taker(&lock), Some(own));
+        assert_eq!(holders(&lock), [own]);
 
         let (mut sleep, input) = (Command::new("cat"), file.try_clone().unwrap());
         let mut child = sleep.stdin(Stdio::piped()).stdout(input).spawn().unwrap();
         drop(sleep);
-        assert_eq!(find_holders(&locks).into_values().collect::<Vec<_>>(), [own]);
+        assert_eq!(holders(&lock), [own]);
         drop(file);
-        let holder = find_holders(&locks).into_values().collect::<Vec<_>>();
+        let holder = holders(&lock);
         drop(child.stdin.take());
         child.wait().unwrap();
         assert_eq!(holder, [Tgid(child.id())]);
-        assert_eq!(find_holders(&locks), BTreeMap::new());
+        assert_eq!(holders(&lock), []);
+    }
+
+    /// Whoever was found so far may not be the only one.
+    #[test]
+    fn nobody_is_named_if_not_everybody_was_asked_in_time() {
+        let (_file, lock) = locked_file();
+        let found = find_holders(&BTreeSet::from([lock.as_str()]), Instant::now());
+        assert_eq!(found, Err(Incomplete::OutOfTime));
+        // Nobody is asked about no lock.
+        assert_eq!(find_holders(&BTreeSet::new(), Instant::now()), Ok(BTreeMap::new()));
     }
 }
