@@ -10,10 +10,10 @@ use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
     CpuQuota, DeviceKind, End, FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer,
     InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
-    Preemption, ProcessInfo, QuotaCount, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
-    StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
-    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
-    Window,
+    PipeEnds, PipeHolder, Preemption, ProcessInfo, QuotaCount, Sample, Scope, Segment, SocketEnd,
+    SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector,
+    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait,
+    Wake, WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -57,6 +57,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         fuse_servers: many(u, 2, fuse_server)?,
         lock_owners: many(u, 2, lock_owner)?,
         filesystems: many(u, 2, filesystem)?,
+        pipe_holders: many(u, 2, pipe_holder)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -102,6 +103,18 @@ fn file_lock(u: Bytes) -> Result<AwaitedFileLock> {
         inode: any_or(u, |u| Ok(small(u)?.into()))?,
         waiter: maybe(u, |u| Ok(Tgid(small(u)?)))?,
         holder: maybe(u, holder)?,
+    })
+}
+
+fn pipe_holder(u: Bytes) -> Result<PipeHolder> {
+    Ok(PipeHolder {
+        device: u32::from(any::<bool>(u)?),
+        inode: any_or(u, |u| Ok(small(u)?.into()))?,
+        holder: PeerProcess { tgid: Tgid(small(u)?), comm: text(u)? },
+        ends: choose(
+            u,
+            &[PipeEnds::Reading, PipeEnds::Writing, PipeEnds::Both, PipeEnds::NotSeen],
+        )?,
     })
 }
 

@@ -13,11 +13,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use offwake_analysis::blame::cause::syscalls;
 use offwake_recording::{
-    FileId, FuseServer, Wait,
+    FileId, FuseServer, PipeEnds, PipeHolder, Wait,
     units::{Tgid, Tid},
 };
 
-use crate::{capture::OpenRecords, fuse_servers, polled_files::PolledFile};
+use crate::{
+    capture::OpenRecords,
+    fuse_servers,
+    pipe_holders::{self, PipeId},
+    polled_files::PolledFile,
+};
 
 /// The open waits of a recording's end, as far as they tell whom they are for.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +32,9 @@ pub(crate) struct OpenWaits {
     /// From who waits for a lock to who has it, or had it when somebody looked.
     lock_owners: Vec<(Tid, Tid)>,
     file_locks: Vec<FileLock>,
+    pipes: BTreeSet<PipeId>,
+    /// The processes that have a pipe open.
+    pipe_holders: BTreeMap<PipeId, Vec<Tgid>>,
     /// From parents to their children.
     children: BTreeMap<Tgid, BTreeSet<Tgid>>,
 }
@@ -81,7 +89,22 @@ impl OpenWaits {
                 Some(FileLock { device, inode, waiter, holder })
             })
             .collect();
+        waits.pipes = pipe_holders::awaited_pipes(&open.waits);
+        waits.add_pipe_holders(&open.pipe_holders);
         waits
+    }
+
+    /// The pipes at which threads wait.
+    pub(crate) fn pipes(&self) -> &BTreeSet<PipeId> {
+        &self.pipes
+    }
+
+    /// Adds who has these pipes open, as far as that was seen.
+    pub(crate) fn add_pipe_holders(&mut self, holders: &[PipeHolder]) {
+        for holder in holders.iter().filter(|holder| holder.ends != PipeEnds::NotSeen) {
+            let pipe = (holder.device, holder.inode);
+            self.pipe_holders.entry(pipe).or_default().push(holder.holder.tgid);
+        }
     }
 
     /// Finds the threads that the target's waits lead to, each once, the nearest first. Those of the
@@ -134,6 +157,8 @@ impl OpenWaits {
         let mut processes = BTreeSet::new();
         if let Some(file) = wait.file {
             processes.extend((files.peers)(file));
+            let holders = self.pipe_holders.get(&(file.device, file.inode));
+            processes.extend(holders.into_iter().flatten().filter(|&&holder| holder != wait.tgid));
         }
         let is_waited_for = |lock: &&FileLock| match lock.waiter {
             Some(waiter) => waiter == wait.tgid,

@@ -11,7 +11,7 @@
 use std::{
     ffi::OsString,
     fs, io,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -62,12 +62,21 @@ pub(crate) struct Descriptor<'a> {
     /// The process.
     pub(crate) tgid: Tgid,
     /// The process's folder.
-    process: &'a Path,
+    pub(crate) process: &'a Path,
     /// The descriptor's number, as the kernel prints it.
     number: OsString,
 }
 
 impl Descriptor<'_> {
+    /// Reads where its link leads (`/proc/PID/fd/N`), and does not go there.
+    ///
+    /// # Errors
+    ///
+    /// If it has gone or may not be read.
+    pub(crate) fn read_link(&self) -> io::Result<PathBuf> {
+        fs::read_link(self.process.join("fd").join(&self.number))
+    }
+
     /// Reads what the kernel says of it (`/proc/PID/fdinfo/N`). Nothing is asked of the file itself, whose
     /// file system may never answer.
     ///

@@ -35,7 +35,10 @@ use offwake_recording::{
     units::Tgid,
 };
 
-use crate::{descriptor_search::SEARCH_TIME, proc_files::read_beginning};
+use crate::{
+    descriptor_search::SEARCH_TIME,
+    proc_files::{MINOR_BITS, OpenDescriptor, device_of_mount, read_beginning},
+};
 
 /// The most bytes of the list that are read, and the most waiters that are kept. The kernel makes
 /// others wait while it prints a page of the list.
@@ -163,33 +166,17 @@ fn open_files(process: Tgid, files: &BTreeMap<(u32, u64), Tgid>) -> BTreeSet<(u3
     let descriptors = fs::read_dir(folder.join("fdinfo")).into_iter().flatten().flatten();
     for entry in descriptors.take(MAX_DESCRIPTORS) {
         let text = read_beginning(&entry.path(), MAX_BYTES);
-        let Some((mount, inode)) = parse_descriptor(&text) else { continue };
+        let Some(descriptor) = OpenDescriptor::parse(&text) else { continue };
+        let Some(inode) = descriptor.inode else { continue };
         if !files.keys().any(|&(_, known)| known == inode) {
             continue;
         }
         let mounts =
             mounts.get_or_insert_with(|| read_beginning(&folder.join("mountinfo"), MAX_BYTES));
-        open.extend(device_of_mount(mounts, mount).map(|device| (device, inode)));
+        open.extend(device_of_mount(mounts, descriptor.mount).map(|device| (device, inode)));
     }
     open.retain(|file| files.contains_key(file));
     open
-}
-
-/// The mount and the inode of an open file, by its `fdinfo`; the inode is there since Linux 5.14.
-fn parse_descriptor(fdinfo: &str) -> Option<(u64, u64)> {
-    let field = |key: &str| {
-        fdinfo.lines().find_map(|line| line.strip_prefix(key))?.trim().parse::<u64>().ok()
-    };
-    Some((field("mnt_id:")?, field("ino:")?))
-}
-
-/// The device of a mount, by `mountinfo`: `36 35 98:0 /mnt1 …`.
-fn device_of_mount(mountinfo: &str, mount: u64) -> Option<u32> {
-    let line = mountinfo
-        .lines()
-        .find(|line| line.split(' ').next().and_then(|id| id.parse::<u64>().ok()) == Some(mount))?;
-    let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
-    Some(major.parse::<u32>().ok()? << MINOR_BITS | minor.parse::<u32>().ok()?)
 }
 
 /// Finds the waiters in the kernel's list, each with who took what it waits for, and with the lock as the
@@ -229,10 +216,6 @@ struct Line<'a> {
     of_open_file: Option<&'a str>,
     first_byte: Option<u64>,
 }
-
-/// `MINORBITS`: how the kernel itself puts a device's number together
-/// ([`kdev_t.h`](https://github.com/torvalds/linux/blob/v6.12/include/linux/kdev_t.h#L7)).
-const MINOR_BITS: u32 = 20;
 
 impl<'a> Line<'a> {
     /// Returns whether a process has this lock to write to a SQLite database.
@@ -281,7 +264,7 @@ pub(crate) fn parse_hostile(text: &str) {
     assert!(parse(text).len() <= MAX_WAITERS);
     assert!(open_file_holders::parse_locks(text).count() <= text.lines().count());
     let _databases = locked_databases(text);
-    let _descriptor = parse_descriptor(text);
+    let _descriptor = OpenDescriptor::parse(text);
     let _device = device_of_mount(text, 36);
 }
 
@@ -337,17 +320,6 @@ mod tests {
         drop(file);
         let databases = BTreeMap::from([((device, metadata.ino()), other)]);
         assert_eq!(find_databases(&BTreeSet::from([own]), &databases), []);
-    }
-
-    #[test]
-    fn mounts_have_devices() {
-        let mounts = "22 1 254:0 / / rw - ext4 /dev/vda rw\n36 22 0:31 / /tmp rw - tmpfs tmp rw\n";
-        assert_eq!(device_of_mount(mounts, 22), Some(254 << 20));
-        assert_eq!(device_of_mount(mounts, 36), Some(31));
-        assert_eq!(device_of_mount(mounts, 3), None);
-        let fdinfo = "pos:\t0\nflags:\t02\nmnt_id:\t22\nino:\t77\n";
-        assert_eq!(parse_descriptor(fdinfo), Some((22, 77)));
-        assert_eq!(parse_descriptor("pos:\t0\nmnt_id:\t22\n"), None);
     }
 
     /// The process that took a lock may have ended, and another one have it: that one was not found.

@@ -24,6 +24,7 @@ mod interrupts;
 pub mod kernel;
 mod lock_owners;
 pub mod parser;
+mod pipe_holders;
 mod polled_files;
 pub mod privileges;
 mod proc_files;

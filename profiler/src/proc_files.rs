@@ -1,4 +1,4 @@
-//! What the kernel says of other programs' processes.
+//! What the kernel says of other programs' processes, and of the files that they have open.
 
 use std::{
     fs::{self, File},
@@ -30,4 +30,61 @@ pub(crate) fn try_read_beginning(path: &Path, limit: u64) -> io::Result<String> 
     let mut bytes = Vec::new();
     File::open(path)?.take(limit).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// An open file, by what the kernel says of its descriptor (`/proc/PID/fdinfo/N`). Nothing is asked of the
+/// file itself, whose file system may never answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenDescriptor {
+    /// The flags that it was opened with, as in `open`.
+    pub(crate) flags: u32,
+    /// The number of the mount that it is on.
+    pub(crate) mount: u64,
+    /// Its inode number; none before Linux 5.14.
+    pub(crate) inode: Option<u64>,
+}
+
+impl OpenDescriptor {
+    /// Parses the description of a descriptor; none if it lacks something that every kernel says.
+    pub(crate) fn parse(fdinfo: &str) -> Option<Self> {
+        let field = |key: &str| fdinfo.lines().find_map(|line| line.strip_prefix(key));
+        Some(Self {
+            flags: u32::from_str_radix(field("flags:")?.trim(), 8).ok()?,
+            mount: field("mnt_id:")?.trim().parse().ok()?,
+            inode: field("ino:").and_then(|inode| inode.trim().parse().ok()),
+        })
+    }
+}
+
+/// `MINORBITS`: how the kernel itself puts a device's number together
+/// ([`kdev_t.h`](https://github.com/torvalds/linux/blob/v6.12/include/linux/kdev_t.h#L7)).
+pub(crate) const MINOR_BITS: u32 = 20;
+
+/// The device of a mount, by `mountinfo`: `36 35 98:0 /mnt1 …`.
+pub(crate) fn device_of_mount(mountinfo: &str, mount: u64) -> Option<u32> {
+    let line = mountinfo
+        .lines()
+        .find(|line| line.split(' ').next().and_then(|id| id.parse::<u64>().ok()) == Some(mount))?;
+    let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
+    Some(major.parse::<u32>().ok()? << MINOR_BITS | minor.parse::<u32>().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_have_devices_and_descriptors_are_on_mounts() {
+        let mounts = "22 1 254:0 / / rw - ext4 /dev/vda rw\n36 22 0:31 / /tmp rw - tmpfs tmp rw\n";
+        assert_eq!(device_of_mount(mounts, 22), Some(254 << 20));
+        assert_eq!(device_of_mount(mounts, 36), Some(31));
+        assert_eq!(device_of_mount(mounts, 3), None);
+        let descriptor = |text: &str| {
+            OpenDescriptor::parse(text).map(|open| (open.flags, open.mount, open.inode))
+        };
+        let fdinfo = "pos:\t0\nflags:\t0100002\nmnt_id:\t22\nino:\t77\n";
+        assert_eq!(descriptor(fdinfo), Some((0o100_002, 22, Some(77))));
+        assert_eq!(descriptor("pos:\t0\nflags:\t02\nmnt_id:\t22\n"), Some((2, 22, None)));
+        assert_eq!(descriptor("pos:\t0\nmnt_id:\t22\n"), None);
+    }
 }

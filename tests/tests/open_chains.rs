@@ -183,7 +183,8 @@ fn nobody_is_named_for_a_condition_variable() -> Result<()> {
         ensure!(found.kind != "deadlock", "{found:#?}");
         let is_its = found.chain.first().and_then(|hop| hop.tid) == Some(tid);
         ensure!(!is_its || found.chain.len() == 1, "{found:#?}");
-        ensure!(!format!("{found:?}").contains("held by"), "{found:#?}");
+        // The main thread waits at a pipe of this test's process, whose own threads wait for a lock.
+        ensure!(!is_its || !format!("{found:?}").contains("held by"), "{found:#?}");
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod interrupt;
 mod lock_owner;
 pub mod loss;
 mod order;
+mod pipe_holder;
 mod process;
 mod profiler_cost;
 mod quota;
@@ -35,6 +36,7 @@ pub use interned::{Id, Interned};
 pub use interrupt::{DeviceKind, InterruptInfo};
 pub use lock_owner::{LockKind, LockOwner};
 pub use loss::LossTotals;
+pub use pipe_holder::{PipeEnds, PipeHolder};
 pub use process::{CgroupInfo, ProcessInfo};
 pub use profiler_cost::{HalfCounts, ProfilerCost, ProgramTime, StackCounts};
 pub use quota::{CpuQuota, QuotaCount, Throttle};
@@ -219,6 +221,8 @@ pub struct Recording {
     pub fuse_servers: Vec<FuseServer>,
     /// Who held the locks in memory that somebody still waited for then.
     pub lock_owners: Vec<LockOwner>,
+    /// Who had pipes open at which somebody still waited then: of each pipe everybody, or nobody.
+    pub pipe_holders: Vec<PipeHolder>,
     /// The filesystems that were on block devices when the window closed, by device.
     pub filesystems: BTreeMap<u32, Filesystem>,
     /// The clocks, read every second or so.

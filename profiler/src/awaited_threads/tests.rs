@@ -1,7 +1,7 @@
 use offwake_recording::{
     AwaitedFileLock, Begin, End, FileId, FileKind, FuseServer, LockKind, LockOwner, PeerProcess,
-    Phase, StackRef, Syscall, SyscallTable, TaskState, ThreadEvent, ThreadEventReason, ThreadKind,
-    ThreadRef, Wait,
+    Phase, PipeEnds, PipeHolder, StackRef, Syscall, SyscallTable, TaskState, ThreadEvent,
+    ThreadEventReason, ThreadKind, ThreadRef, Wait,
     units::{CgroupId, Cpu, Tgid, Tid, Timestamp},
 };
 
@@ -130,6 +130,23 @@ fn who_has_a_lock_on_a_file_is_awaited() {
         let open = OpenRecords { waits, file_locks, ..OpenRecords::default() };
         assert_eq!(find(&open, &[], &[]), [20]);
     }
+}
+
+#[test]
+fn whoever_else_has_the_pipe_open_is_awaited() {
+    let pipe = FileId { device: 15, inode: 771, kind: FileKind::Pipe };
+    let holder = |inode, tgid, ends| PipeHolder { device: 15, inode, holder: process(tgid), ends };
+    let pipe_holders = vec![
+        holder(771, 10, PipeEnds::Reading),
+        holder(771, 20, PipeEnds::Writing),
+        holder(772, 30, PipeEnds::Writing),
+        // Nobody knows whether it has it, and it lets nobody see its stacks either.
+        holder(771, 40, PipeEnds::NotSeen),
+    ];
+    let others = [20, 30, 40].map(|tgid| wait(tgid, tgid, READ, None));
+    let waits = [&[wait(10, 10, READ, Some(pipe))][..], &others].concat();
+    let open = OpenRecords { waits, pipe_holders, ..OpenRecords::default() };
+    assert_eq!(find(&open, &[], &[]), [20]);
 }
 
 #[test]

@@ -23,6 +23,7 @@ use crate::{
     filesystems, fuse_servers, interrupts,
     lock_owners::find_lock_owners,
     parser::{Parser, ParserRole},
+    pipe_holders,
     polled_files::{self, PolledFile},
     privileges::{self, Task},
     processes::{Processes, Quotas},
@@ -49,6 +50,7 @@ pub(super) fn run(
     let mut interrupts = Vec::new();
     let mut sent = Instant::now();
     let mut fuse_servers = Vec::new();
+    let mut pipe_holders = Vec::new();
     let mut polled_files = Vec::new();
     let mut open_waits = None;
     let mut of_searches = Diagnostics::new();
@@ -95,7 +97,11 @@ pub(super) fn run(
                     files.observe(polled.file, polled.tgid(), polled.fd);
                 }
             }
-            Ok(Lookup::OpenWaits(waits)) => open_waits = Some(waits),
+            Ok(Lookup::OpenWaits(mut waits)) => {
+                pipe_holders = pipe_holders::find_holders(waits.pipes(), &mut of_searches);
+                waits.add_pipe_holders(&pipe_holders);
+                open_waits = Some(waits);
+            }
             Ok(Lookup::Snapshot(mut snapshot)) => {
                 let polled_files = std::mem::take(&mut polled_files);
                 polled_files::add_files(&mut snapshot.open.waits, &polled_files);
@@ -105,6 +111,10 @@ pub(super) fn run(
                 snapshot.open.lock_owners = owners;
                 snapshot.open.file_locks =
                     file_locks::find_awaited(&snapshot.open.waits, &mut of_searches);
+                snapshot.open.pipe_holders = pipe_holders::find_holders(
+                    &pipe_holders::awaited_pipes(&snapshot.open.waits),
+                    &mut of_searches,
+                );
                 quotas.read_again();
                 // The snapshot's records refer to these stacks.
                 user_stacks.process_all_copies(&mut stacks);
@@ -166,7 +176,15 @@ pub(super) fn run(
     add_all(&mut diagnostics, &of_searches);
     reader_process::add_diagnostics(&mut diagnostics);
     let results = LookupResults { stacks, processes, files, interrupts, quotas, diagnostics };
-    LastLookupResults { results, names, fuse_servers, filesystems, polled_files, sleepers }
+    LastLookupResults {
+        results,
+        names,
+        fuse_servers,
+        filesystems,
+        pipe_holders,
+        polled_files,
+        sleepers,
+    }
 }
 
 /// Reads the stacks of threads that have slept since before the window, and that the target waits for.

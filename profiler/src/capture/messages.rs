@@ -18,8 +18,8 @@ use crate::{
 };
 use offwake_recording::{
     AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, FileId, Filesystem, FrameId, Function,
-    FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile, Preemption,
-    ProfilerCost, Sample, StackRef, ThreadEvent, ThreadExit, Throttle, Wait,
+    FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile, PipeHolder,
+    Preemption, ProfilerCost, Sample, StackRef, ThreadEvent, ThreadExit, Throttle, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -140,6 +140,9 @@ pub struct OpenRecords {
     pub fuse_servers: Vec<FuseServer>,
     /// Who has the locks in memory that some of these waits are for.
     pub lock_owners: Vec<LockOwner>,
+    /// Who has the pipes open at which some of these waits are: of each pipe everybody, or nobody. The
+    /// look-up thread adds them, which has the right to ask everybody.
+    pub pipe_holders: Vec<PipeHolder>,
     /// The filesystems on block devices: the look-up thread adds them.
     pub filesystems: Vec<Filesystem>,
 }
@@ -184,6 +187,7 @@ pub(super) struct LastLookupResults {
     pub results: LookupResults,
     pub names: Vec<(FrameId, Vec<Function>)>,
     pub fuse_servers: Vec<FuseServer>,
+    pub pipe_holders: Vec<PipeHolder>,
     pub filesystems: Vec<Filesystem>,
     pub polled_files: Vec<PolledFile>,
     pub sleepers: Vec<SleeperStack>,

@@ -479,6 +479,7 @@ impl<S: Sink> Captured<S> {
                 (results, names) = (Some(last.results), last.names);
                 open.fuse_servers = last.fuse_servers;
                 open.filesystems = last.filesystems;
+                open.pipe_holders = last.pipe_holders;
                 polled_files::add_files(&mut open.waits, &last.polled_files);
                 open.add_sleepers(&last.sleepers);
             }

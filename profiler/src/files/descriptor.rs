@@ -40,7 +40,7 @@ pub(super) fn open_path(tgid: Tgid, descriptor: u32) -> Option<OwnedFd> {
 }
 
 /// The device of the kernel's own filesystem of pipes.
-pub(super) fn pipe_device() -> Option<u32> {
+pub(crate) fn pipe_device() -> Option<u32> {
     let (reader, _writer) = std::io::pipe().ok()?;
     Some(identify(&reader)?.device)
 }

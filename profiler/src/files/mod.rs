@@ -106,6 +106,8 @@ pub fn unavailable_socket_diag() -> Vec<UnavailableSocketDiag> {
     unavailable.collect()
 }
 
+pub(crate) use descriptor::pipe_device;
+
 /// Identifies the file that a descriptor of a process stands for.
 pub(crate) fn identify_of_process(tgid: Tgid, descriptor: u32) -> Option<FileId> {
     descriptor::identify(descriptor::open_path(tgid, descriptor)?)

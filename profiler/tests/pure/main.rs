@@ -48,6 +48,7 @@ mod lock_names;
 #[cfg(target_arch = "x86_64")]
 mod mailboxes;
 #[cfg(target_arch = "x86_64")]
+mod open_pipes;
 mod open_waits;
 mod outputs;
 #[cfg(target_arch = "x86_64")]

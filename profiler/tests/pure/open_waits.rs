@@ -20,7 +20,7 @@ use crate::{
     golden::report as build_report,
 };
 
-const LENGTH: usize = 3_000;
+pub const LENGTH: usize = 3_000;
 const FLOCK: u32 = 73;
 const WAIT: u64 = 0x80;
 const WAIT_BITSET: u64 = 0x89;
@@ -30,7 +30,7 @@ fn report(r: &mut Recording) -> Report {
     build_report(r, &Filter::default())
 }
 
-fn findings(r: &mut Recording) -> Vec<Finding> {
+pub fn findings(r: &mut Recording) -> Vec<Finding> {
     report(r).findings.list
 }
 
@@ -44,7 +44,7 @@ fn screen(r: &mut Recording) -> String {
 }
 
 /// Threads that wait from the first millisecond on. Those below 50 are the target.
-fn asleep(tids: &[u32]) -> Recording {
+pub fn asleep(tids: &[u32]) -> Recording {
     let mut r = recording(LENGTH);
     for &tid in tids {
         live(&mut r, tid, &format!("#{}", "_".repeat(LENGTH - 1)), 0);
@@ -53,7 +53,7 @@ fn asleep(tids: &[u32]) -> Recording {
 }
 
 /// Makes threads those of one process.
-fn in_process(r: &mut Recording, tgid: u32, tids: &[u32]) {
+pub fn in_process(r: &mut Recording, tgid: u32, tids: &[u32]) {
     edit(r, |waits| {
         for wait in waits.iter_mut().filter(|wait| tids.contains(&wait.tid.0)) {
             wait.tgid = Tgid(tgid);
@@ -69,11 +69,11 @@ fn in_process(r: &mut Recording, tgid: u32, tids: &[u32]) {
     }
 }
 
-fn change(r: &mut Recording, tid: u32, change: impl Fn(&mut Wait)) {
+pub fn change(r: &mut Recording, tid: u32, change: impl Fn(&mut Wait)) {
     edit(r, |waits| waits.iter_mut().filter(|wait| wait.tid == Tid(tid)).for_each(change));
 }
 
-fn sets(stack: StackRef, call: Option<Syscall>) -> impl Fn(&mut Wait) {
+pub fn sets(stack: StackRef, call: Option<Syscall>) -> impl Fn(&mut Wait) {
     move |wait| (wait.user_stack, wait.syscall) = (stack, call)
 }
 
@@ -88,7 +88,7 @@ fn address(tid: u32) -> u64 {
     0x7000 + u64::from(tid) * 0x100
 }
 
-fn sleeps_in(r: &mut Recording, tid: u32, function: &str) {
+pub fn sleeps_in(r: &mut Recording, tid: u32, function: &str) {
     let stack =
         user(r, tid, &["libc.so.6 clock_nanosleep", &format!("app {function}"), "app main"]);
     let nap = kernel(r, &["schedule", "do_nanosleep", "hrtimer_nanosleep"]);

@@ -48,6 +48,7 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
             .iter()
             .all(|(device, known)| whole.filesystems.get(device) == Some(known))
         && within(&read.lock_owners, &whole.lock_owners)
+        && within(&read.pipe_holders, &whole.pipe_holders)
         && read.stacks.stacks.iter().all(|(id, s)| whole.stacks.stacks.get(id) == Some(s))
         && read.stacks.modules.iter().all(|(id, m)| whole.stacks.modules.get(id) == Some(m))
         && read

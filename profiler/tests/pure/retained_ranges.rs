@@ -65,6 +65,7 @@ fn open(whole: &Recording) -> OpenRecords {
         file_locks: whole.file_locks.clone(),
         fuse_servers: whole.fuse_servers.clone(),
         lock_owners: whole.lock_owners.clone(),
+        pipe_holders: whole.pipe_holders.clone(),
         filesystems: whole.filesystems.values().cloned().collect(),
     }
 }

@@ -6,10 +6,11 @@ use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
     ContainerId, ContainerNames, CpuQuota, DeviceKind, End, FileId, FileKind, Filesystem, Frame,
     FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId,
-    OpenFile, PeerProcess, Phase, PodName, Preemption, ProcessInfo, QuotaCount, Recording, Sample,
-    Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall,
-    SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
-    ThreadRef, Throttle, Wait, Wake, WakeContext, Window,
+    OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName, Preemption, ProcessInfo,
+    QuotaCount, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd,
+    StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
+    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
+    Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -277,6 +278,14 @@ fn file_lock() -> impl Strategy<Value = AwaitedFileLock> {
     )
 }
 
+fn pipe_holder() -> impl Strategy<Value = PipeHolder> {
+    let ends =
+        select(vec![PipeEnds::Reading, PipeEnds::Writing, PipeEnds::Both, PipeEnds::NotSeen]);
+    (any::<(u32, u64, u32)>(), ".{0,16}", ends).prop_map(|((device, inode, tgid), comm, ends)| {
+        PipeHolder { device, inode, holder: PeerProcess { tgid: Tgid(tgid), comm }, ends }
+    })
+}
+
 fn fuse_server() -> impl Strategy<Value = FuseServer> {
     let number = || prop::option::of(any::<u32>());
     (number(), number(), any::<u32>(), ".{0,16}").prop_map(|(device, unanswered, tgid, comm)| {
@@ -401,11 +410,12 @@ prop_compose! {
         processes in prop::collection::vec(process(), 0..4),
         cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
         interrupts in prop::collection::vec(interrupt(), 0..4),
-        (file_locks, fuse_servers, lock_owners, filesystems) in (
+        (file_locks, fuse_servers, lock_owners, filesystems, pipe_holders) in (
             prop::collection::vec(file_lock(), 0..3),
             prop::collection::vec(fuse_server(), 0..3),
             prop::collection::vec(lock_owner(), 0..3),
             prop::collection::vec(filesystem(), 0..3),
+            prop::collection::vec(pipe_holder(), 0..3),
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
@@ -422,6 +432,7 @@ prop_compose! {
             file_locks,
             fuse_servers,
             lock_owners,
+            pipe_holders,
             filesystems: filesystems.into_iter().map(|known| (known.device, known)).collect(),
             ..Recording::default()
         };

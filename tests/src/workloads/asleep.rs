@@ -16,7 +16,11 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{connection::Connection, raw, stage::Stage};
+use super::{
+    connection::Connection,
+    raw,
+    stage::{Role, Stage},
+};
 
 /// Longer than anybody looks: a signal ends it.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -88,12 +92,11 @@ fn run(stage: &Stage, sleep: Sleep, between: Between) -> Result<()> {
     let asking = front.as_raw_fd();
     let writing = never.as_raw_fd();
     stage.process(|| {
-        // Whoever is asked holds no end but its own.
-        close_all(&[asking, writing]);
+        // Whoever is asked holds no end but its own, and both of the pipe: nobody else could end its wait.
+        close_all(&[asking]);
         let _listener = &listener;
         receive(&serving);
-        // SAFETY: a handler that ends the process, which has one thread.
-        unsafe { libc::signal(libc::SIGALRM, end_process as *const () as libc::sighandler_t) };
+        end_upon_alarm();
         server.claim("ow-server");
         match sleep {
             Sleep::Pipe => waits_for_the_ledger(&end),
@@ -114,9 +117,7 @@ fn run(stage: &Stage, sleep: Sleep, between: Between) -> Result<()> {
         released.store(1, SeqCst);
         raw::futex_wake(released, i32::MAX.unsigned_abs());
         drop(never);
-        let sleeper = libc::pid_t::try_from(server.tid()).unwrap_or(0);
-        // SAFETY: plain integers, and a child that was not reaped.
-        unsafe { libc::kill(sleeper, libc::SIGALRM) };
+        alarm(server);
     })
 }
 
@@ -133,6 +134,19 @@ fn receive(socket: &OwnedFd) {
     let into = request.as_mut_ptr().cast();
     // SAFETY: the buffer has this size.
     unsafe { libc::recv(socket.as_raw_fd(), into, request.len(), 0) };
+}
+
+/// Has an alarm end this process well.
+pub(super) fn end_upon_alarm() {
+    // SAFETY: a handler that ends the process, which has one thread.
+    unsafe { libc::signal(libc::SIGALRM, end_process as *const () as libc::sighandler_t) };
+}
+
+/// Ends the process that plays a role, which has asked for that.
+pub(super) fn alarm(role: &Role) {
+    let process = libc::pid_t::try_from(role.tid()).unwrap_or(0);
+    // SAFETY: plain integers, and a child that was not reaped.
+    unsafe { libc::kill(process, libc::SIGALRM) };
 }
 
 extern "C" fn end_process(_signal: libc::c_int) {

@@ -24,6 +24,7 @@ mod epoll_chain;
 mod faults;
 mod file_locks;
 mod fsync;
+mod full_pipes;
 mod futex_handoff;
 mod held_back;
 mod held_locks;
@@ -50,6 +51,7 @@ mod shared_locks;
 mod shared_loop;
 mod signals;
 mod sleeps;
+mod slow_readers;
 pub mod stage;
 mod stuck;
 mod two_events;
@@ -130,6 +132,12 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("mapped-file-in-a-cgroup", mapped_file::read_in_a_cgroup),
     ("inode-lock-of-one-file", inode_locks::write_to_one_file),
     ("inode-locks-of-two-files", inode_locks::write_to_two_files),
+    ("pipes-both-write", full_pipes::both_write),
+    ("pipes-both-read", full_pipes::both_read),
+    ("pipe-not-read-by-left", full_pipes::not_read_by_left),
+    ("pipe-not-read-by-right", full_pipes::not_read_by_right),
+    ("pipe-not-written-by-left", full_pipes::not_written_by_left),
+    ("pipe-not-written-by-right", full_pipes::not_written_by_right),
     ("asleep-in-a-pipe", asleep::in_a_pipe),
     ("asleep-in-a-futex", asleep::in_a_futex),
     ("asleep-in-a-timer", asleep::in_a_timer),
@@ -193,6 +201,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("back-pressure-pipe", back_pressure::over_a_pipe),
     ("back-pressure-unix", back_pressure::over_a_unix_socket),
     ("back-pressure-tcp", back_pressure::over_loopback_tcp),
+    ("slow-reader-seldom", slow_readers::seldom),
+    ("slow-reader-quick", slow_readers::quick),
     ("crowded-tcp", crowded_tcp::run),
     ("hungry", hunger::run),
     ("compat32-sleep", compat32::sleeping),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use offwake_recording::{
-    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, LockKind, Phase, Scope, SocketRole,
-    StackEnd, StackMode, SystemVector, ThreadEventReason, ThreadKind,
+    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, LockKind, Phase, PipeEnds, Scope,
+    SocketRole, StackEnd, StackMode, SystemVector, ThreadEventReason, ThreadKind,
     stream::{
         self,
         code::{Code, ContextKind},
@@ -118,6 +118,7 @@ fn the_document_has_every_code() {
         words::<ClosedBy>("closed_by"),
         words::<AddressKind>("address_kind"),
         words::<LockKind>("lock_kind"),
+        words::<PipeEnds>("pipe_ends"),
     ];
     let documented = documented();
     let said: Vec<_> = documented["Codes"].iter().map(|row| row[..2].to_vec()).collect();

@@ -104,7 +104,16 @@ impl ChainTeller<'_> {
             (Awaited::ThreadEnd, _) => format!("{verb} for the end of {owner}"),
             (Awaited::Child, _) => format!("{verb} for its child {owner}"),
             (Awaited::Answer, _) => format!("{verb} for an answer of {owner}"),
+            (Awaited::Data, _) => format!("{verb} for {owner} to write to a pipe or close it"),
+            (Awaited::Room, _) => format!("{verb} for {owner} to read"),
             (Awaited::Accept, _) => format!("{verb} for {owner} to accept its connection"),
+        };
+        let what = match self.graph.unseen_holder(thread) {
+            Some(unseen) if matches!(link.awaited, Awaited::Data | Awaited::Room) => {
+                let name = self.owner(thread, &Owner::Process(unseen.clone()), writer);
+                format!("{what}, unless {name} has that end too, whose files nobody can see")
+            }
+            _ => what,
         };
         match self.graph.has_timeout(thread) {
             true => format!("{what}, with a timeout"),
@@ -151,6 +160,8 @@ impl ChainTeller<'_> {
             // That says why.
             _ if self.graph.is_stopped(thread) => (what, function),
             Some(Awaited::Answer) => (format!("has not answered: {what}"), function),
+            Some(Awaited::Data) => (format!("has not written: {what}"), function),
+            Some(Awaited::Room) => (format!("has not read: {what}"), function),
             Some(Awaited::Accept) => (format!("has not accepted it: {what}"), function),
             _ => (what, function),
         }

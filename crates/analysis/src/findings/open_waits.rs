@@ -178,8 +178,9 @@ pub(super) fn find_stuck(
     for (key, wait) in &open.0 {
         let is_dead = !is_anything_else && is_of_first_thread(wait, timeline);
         for (chain, wait) in split_by_owner(wait, graph) {
-            let waits_for_lock = chain.links.first().is_some_and(|link| link.awaited.is_lock());
-            let proof = match (is_stuck(key, &wait) || waits_for_lock, is_dead) {
+            let is_held_up = chain.links.first().is_some_and(|link| link.awaited.is_lock())
+                || wait.threads().all(|thread| graph.waits_for_room(thread));
+            let proof = match (is_stuck(key, &wait) || is_held_up, is_dead) {
                 (true, _) => Proof::Wait,
                 (false, true) => Proof::Silence,
                 (false, false) => continue,
@@ -438,6 +439,8 @@ fn name_last_owner(
             Some(format!("held by {}", owner()?))
         }
         Awaited::Accept => Some(format!("{} has not accepted it", owner()?)),
+        Awaited::Data => Some(format!("{} has not written", owner()?)),
+        Awaited::Room => Some(format!("{} has not read", owner()?)),
         Awaited::ThreadEnd | Awaited::Child => Some(format!("{} has not ended", owner()?)),
     }
 }

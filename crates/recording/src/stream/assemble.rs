@@ -90,6 +90,7 @@ impl Assembly {
         recording.file_locks.extend(slice.file_locks);
         recording.fuse_servers.extend(slice.fuse_servers);
         recording.lock_owners.extend(slice.lock_owners);
+        recording.pipe_holders.extend(slice.pipe_holders);
         let filesystems = slice.filesystems.into_iter().map(|known| (known.device, known));
         recording.filesystems.extend(filesystems);
         let quotas = slice.quotas.into_iter().map(|quota| (quota.cgroup, quota));

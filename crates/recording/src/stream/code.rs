@@ -3,8 +3,9 @@
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::{
-    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, LockKind, Phase, Scope, SocketRole,
-    StackEnd, StackMode, SyscallTable, SystemVector, ThreadEventReason, ThreadKind, WakeContext,
+    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, LockKind, Phase, PipeEnds, Scope,
+    SocketRole, StackEnd, StackMode, SyscallTable, SystemVector, ThreadEventReason, ThreadKind,
+    WakeContext,
 };
 
 /// An enum that is stored as the place of a value among its variants. So new variants come last, and none
@@ -36,6 +37,7 @@ impl Code for End {}
 impl Code for FileKind {}
 impl Code for LockKind {}
 impl Code for Phase {}
+impl Code for PipeEnds {}
 impl Code for Scope {}
 impl Code for ThreadEventReason {}
 impl Code for SocketRole {}

@@ -20,7 +20,8 @@ use super::{
 use crate::{
     AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, FileId, Filesystem, Frame,
     FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module, ModuleId, OpenFile,
-    Preemption, ProcessInfo, ProfilerCost, Sample, Stack, ThreadEvent, ThreadExit, Throttle, Wait,
+    PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample, Stack, ThreadEvent, ThreadExit,
+    Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -82,6 +83,8 @@ pub struct Slice {
     pub lock_owners: Vec<LockOwner>,
     /// Filesystems on block devices: at the end.
     pub filesystems: Vec<Filesystem>,
+    /// Who had pipes open at which somebody still waited: at the end.
+    pub pipe_holders: Vec<PipeHolder>,
 }
 
 /// What was wrong with a slice.
@@ -130,6 +133,7 @@ impl Slice {
             cell(&self.fuse_servers),
             cell(&self.lock_owners),
             cell(&self.filesystems),
+            cell(&self.pipe_holders),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -182,6 +186,7 @@ impl Slice {
             fuse_servers: cells.rows_if_any(),
             lock_owners: cells.rows_if_any(),
             filesystems: cells.rows_if_any(),
+            pipe_holders: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -201,6 +201,7 @@ impl RetainedSlices {
                 file_locks: open.file_locks,
                 fuse_servers: open.fuse_servers,
                 lock_owners: open.lock_owners,
+                pipe_holders: open.pipe_holders,
                 filesystems: open.filesystems,
                 meta: Some(meta),
                 ..Slice::default()

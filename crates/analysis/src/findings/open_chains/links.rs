@@ -23,7 +23,9 @@ impl OpenWaitGraph<'_> {
             Cause::FileLock => self.file_lock_link(&wait),
             Cause::Timer if self.polls_for_lock(thread) => self.polled_lock_link(&wait),
             Cause::Child => self.child_link(&wait),
-            Cause::Socket | Cause::Poll => self.answer_link(&wait),
+            Cause::Socket => self.answer_link(&wait),
+            Cause::Pipe => self.pipe_link(&wait),
+            Cause::Poll => self.answer_link(&wait).or_else(|| self.pipe_link(&wait)),
             _ => self.lock_link(&wait),
         }
     }
@@ -117,6 +119,7 @@ impl OpenWaitGraph<'_> {
             // Anybody may come.
             "accept" | "accept4" => return None,
             "connect" => Awaited::Accept,
+            call if syscalls::writes(call) => Awaited::Room,
             _ => Awaited::Answer,
         };
         let [peer] = self.recording.files.socket(wait.file?)?.peers.as_slice() else { return None };
@@ -126,7 +129,7 @@ impl OpenWaitGraph<'_> {
     /// The only thread of a process, or the process. Of one that is stopped as a whole, the first
     /// thread stands for all. Of one whose waits were not recorded, there may be
     /// threads that nobody has seen.
-    fn process_owner(&self, process: &PeerProcess) -> Owner {
+    pub(super) fn process_owner(&self, process: &PeerProcess) -> Owner {
         match self.living.get(&process.tgid).map(Vec::as_slice) {
             Some(&[thread]) if self.timeline.are_waits_recorded(thread) => Owner::Thread(thread),
             Some(threads) if threads.iter().all(|&thread| self.is_stopped(thread)) => {

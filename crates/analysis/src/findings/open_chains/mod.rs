@@ -12,6 +12,7 @@
 
 mod links;
 mod lock_calls;
+mod pipes;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -21,7 +22,10 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::{Blame, cause::Cause},
+    blame::{
+        Blame,
+        cause::{Cause, syscalls},
+    },
     timeline::{State, ThreadIndex, Timeline, WaitIndex},
 };
 
@@ -43,8 +47,12 @@ pub(super) enum Awaited {
     ThreadEnd,
     /// A child's end.
     Child,
-    /// Something at the other end of a connection: data, or room for it.
+    /// Data from the other end of a connection.
     Answer,
+    /// Data from whoever can write to a pipe.
+    Data,
+    /// That whoever is at the other end of a connection or a pipe reads, so that there is room.
+    Room,
     /// That whoever listens accepts a connection.
     Accept,
 }
@@ -55,10 +63,10 @@ impl Awaited {
         matches!(self, Self::Lock | Self::WriteLock | Self::FileLock)
     }
 
-    /// Returns whether it is something that comes over a connection, which also who has nothing to do
-    /// waits for.
+    /// Returns whether it is something that comes over a connection or a pipe, which also who has nothing
+    /// to do waits for. Who waits for room has something to say.
     pub(super) fn is_message(self) -> bool {
-        matches!(self, Self::Answer | Self::Accept)
+        matches!(self, Self::Answer | Self::Data | Self::Accept)
     }
 }
 
@@ -203,6 +211,15 @@ impl<'a> OpenWaitGraph<'a> {
         let wait =
             self.open_wait(thread).and_then(|wait| self.recording.waits.get(wait.0 as usize));
         wait.is_some_and(|wait| wait.timeout.is_some())
+    }
+
+    /// Returns whether a thread waits until it can write to a pipe or a socket: it has something to say.
+    pub(super) fn waits_for_room(&self, thread: ThreadIndex) -> bool {
+        let Some(open) = self.open_wait(thread) else { return false };
+        let wait = self.recording.waits.get(open.0 as usize);
+        let call = wait.and_then(|wait| syscalls::name(&wait.syscall?));
+        matches!(self.blame.cause(open), Cause::Pipe | Cause::Socket)
+            && call.is_some_and(syscalls::writes)
     }
 
     /// Returns what call for a lock a thread waits in, by its stack.

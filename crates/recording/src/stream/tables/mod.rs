@@ -8,6 +8,7 @@ mod interrupts;
 mod lock_owners;
 mod loss;
 mod meta;
+mod pipe_holders;
 mod processes;
 mod profiler_cost;
 mod quotas;
