@@ -19,6 +19,7 @@ pub mod intervals;
 pub mod kernel_objects;
 pub mod ledger;
 pub mod loads;
+pub mod lock_turns;
 pub mod loop_disk;
 pub mod machine_lock;
 pub mod offwake;

@@ -9,6 +9,7 @@ use offwake_tests::{
     case::{Case, SHARE, at_least},
     ground_truth::Activity,
     intervals::{Interval, overlap_ns},
+    lock_turns::{Bounds, Contender, bound_waits},
     report::Blame,
 };
 
@@ -253,13 +254,55 @@ fn a_writer_waits_for_the_one_reader_that_has_the_lock() -> Result<()> {
 }
 
 /// The kernel queues waiters behind each other, so the way to the first holder may lead through
-/// the second, which waited for it too.
+/// the second, which waited for it too. The one that it woke may wait for a CPU while the last holder
+/// has the lock again: those behind it wait for one of the two.
 #[test]
 fn a_file_lock_is_waited_for_by_who_held_it() -> Result<()> {
     for name in ["flock-handed-over", "fcntl-lock-handed-over", "ofd-lock-handed-over"] {
-        is_divided_over_who_held_it(name, "file_lock", SHARE, |blame, holder| {
-            blame.blamed_tid() == Some(holder)
-        })?;
+        let case = Case::profile(name)?;
+        let all = ["x", "y", "z"];
+        let contenders = all.map(|role| Contender {
+            waits: case.log(role).intervals(Activity::Wait),
+            holds: case.log(role).intervals(Activity::Work),
+        });
+        for (waiter, role) in all.into_iter().enumerate() {
+            let bounds = bound_waits(&contenders, waiter, case.window());
+            is_divided_within(name, &case, role, all.into_iter().zip(bounds).collect())?;
+        }
+    }
+    Ok(())
+}
+
+/// Demands that waits of a role for a file lock are blamed on the others, in shares within these bounds.
+fn is_divided_within(
+    name: &str,
+    case: &Case,
+    role: &str,
+    mut bounds: Vec<(&str, Bounds)>,
+) -> Result<()> {
+    let cause = "file_lock";
+    bounds.retain(|(holder, _)| *holder != role);
+    let is_on =
+        |blame: &Blame, holder: &str| blame.blamed_tid().is_some_and(|it| it == case.tid(holder));
+    let accuracy = BlameAccuracy::for_role(case, role, cause, |blame| {
+        bounds.iter().any(|(holder, _)| is_on(blame, holder))
+    });
+    row(&format!("{name}, {role}"), &accuracy);
+    accuracy.check_share(SHARE, case, role).context(name.to_owned())?;
+    for (holder, own) in &bounds {
+        let blamed = sum(blame_of(case, role, cause), |blame| is_on(blame, holder));
+        let others = || bounds.iter().filter(|(other, _)| other != holder).map(|(_, it)| it);
+        let others_most: u64 = others().map(|other| other.most).sum();
+        let others_least: u64 = others().map(|other| other.least).sum();
+        let part = |one: u64, rest: u64| one as f64 / (one + rest).max(1) as f64;
+        let share = part(blamed, accuracy.right_ns.saturating_sub(blamed));
+        let least = part(own.least, others_most) - POINTS;
+        let most = part(own.most, others_least) + POINTS;
+        ensure!(
+            (least..=most).contains(&share),
+            "{name}: {holder} is blamed for {share:.3}, not {least:.3} to {most:.3}, of {bounds:?}: {}",
+            case.describe(role)
+        );
     }
     Ok(())
 }
