@@ -7,8 +7,8 @@ use offwake_analysis::{
     report::{Report, markdown, summary},
 };
 use offwake_recording::{
-    AwaitedFileLock, FileKind, LockKind, LockOwner, OpenFile, PeerProcess, Recording, SocketRole,
-    StackRef, Syscall, ThreadRef, Wait, WakeContext,
+    AwaitedFileLock, FileKind, LockKind, LockOwner, OpenFile, PeerProcess, ProcessInfo, Recording,
+    SocketRole, StackRef, Syscall, ThreadRef, Wait, WakeContext,
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -359,6 +359,63 @@ fn a_chain_that_ends_at_a_lock_says_that_nobody_knows_its_holder() {
     sleeps_in(&mut r, 60, "export");
     let sleeps = format!("{:?}", findings(&mut r).remove(0));
     assert!(!held.contains(UNKNOWN) && !sleeps.contains(UNKNOWN), "{held}\n{sleeps}");
+}
+
+/// Makes a process a session of the server with this number, with a title that was read in a tick.
+fn session(r: &mut Recording, tgid: u32, server: u32, title: &str, tick: u64) {
+    r.processes.push(ProcessInfo {
+        tgid: Tgid(tgid),
+        at: Timestamp(r.meta.window.start.0 + tick * TICK),
+        parent: Some(Tgid(server)),
+        executable: Some("/usr/bin/postgres".to_owned()),
+        arguments: vec![format!("postgres: shop shop [local] {title}")],
+        cgroup: None,
+        pid_in_container: None,
+        uid: None,
+    });
+}
+
+/// A SELECT waits behind an ALTER TABLE, and that for a session that is idle in its transaction: nobody
+/// sees who has the lock, but these are all that can be named.
+#[test]
+fn sessions_with_an_open_transaction_may_have_the_lock_that_others_of_their_server_wait_for() {
+    let mut r = asleep(&[7, 60, 61, 62, 63, 64, 65, 66, 67]);
+    waits_at_socket(&mut r, 7, RECVFROM, SocketRole::Asking, 60);
+    for tid in [60, 61] {
+        waits_in(&mut r, tid, "pthread_mutex_lock", "LockAcquire", WAIT);
+    }
+    let open = "idle in transaction";
+    session(&mut r, 60, 50, "SELECT waiting", 5);
+    session(&mut r, 61, 50, "ALTER TABLE waiting", 5);
+    session(&mut r, 62, 50, open, 5);
+    session(&mut r, 63, 50, "idle", 5);
+    // Another server's; one whose title was read before it fell asleep; one that woke meanwhile.
+    session(&mut r, 64, 51, open, 5);
+    session(&mut r, 65, 50, open, 0);
+    session(&mut r, 68, 50, open, 5);
+    live(&mut r, 68, &format!("#__#{}", "_".repeat(LENGTH - 4)), 0);
+    // Servers that the first process has started are not one server.
+    session(&mut r, 66, 1, open, 5);
+    let lines = |r: &mut Recording| -> Vec<String> {
+        findings(r).remove(0).lines.into_iter().map(|line| line.text).collect()
+    };
+    let told = lines(&mut r);
+    let unknown = told.iter().position(|line| line.contains("not known")).expect("said");
+    assert_eq!(
+        told[unknown + 1..],
+        [
+            "maybe postgres 62 \"idle in transaction\": asleep as long",
+            "for a lock wait too: postgres 61 \"ALTER TABLE waiting\"",
+        ],
+        "{told:#?}"
+    );
+    // A picture ends with what is known.
+    let tree = report(&mut r).findings.hop_tree;
+    assert!(!format!("{tree:?}").contains("maybe"));
+    assert!(format!("{tree:?}").contains("who holds the lock is not known"));
+    // Where the holder is known, nobody else is named.
+    owned(&mut r, 60, LockKind::Mutex, 67);
+    assert!(!lines(&mut r).iter().any(|line| line.contains("maybe")));
 }
 
 #[test]

@@ -27,10 +27,10 @@ pub(super) struct Found {
 
 impl Found {
     /// A finding of a single hop. The lines below its first one are boxes as wide as their shares:
-    /// beside each other, or below one that takes all of it.
+    /// beside each other, or below one that takes all of it. A remark takes none.
     pub(super) fn new(finding: Finding, class: BlameClass) -> Self {
         let mut notes: Vec<HopBox> = Vec::new();
-        for line in finding.lines.iter().skip(1).rev() {
+        for line in finding.lines.iter().skip(1).rev().filter(|line| line.share > 0.0) {
             let part = (line.share / finding.share).min(1.0);
             let time = TimeByClass::new(class, Nanos((finding.ns.0 as f64 * part) as u64));
             let is_all = line.share >= finding.share;

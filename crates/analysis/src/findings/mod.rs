@@ -34,6 +34,7 @@ mod owner_threads;
 pub(crate) mod part_by_part;
 mod path_sums;
 mod polled_locks;
+mod possible_holders;
 mod programs;
 mod root;
 mod running;

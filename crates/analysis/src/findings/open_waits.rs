@@ -346,6 +346,8 @@ fn describe(
     }
     let (later, hops) = teller.later_lines(chain, share, writer);
     let unknown = teller.say_unknown_holder(chain, writer);
+    // The thread whose lock has a holder that nobody knows.
+    let mut at_lock = unknown.and(chain.threads.last().copied());
     let who = match (hops.last(), unknown) {
         (Some(last), Some(unknown)) => format!("{}: {unknown}", describe_hop(last)),
         (Some(last), None) => describe_hop(last),
@@ -365,6 +367,7 @@ fn describe(
             }
             None => match say_unknown_owner(wait, meaning, teller) {
                 Some(unknown) => {
+                    at_lock = wait.threads().next().filter(|_| unknown == UNKNOWN_HOLDER);
                     lines.push(FindingLine::without_function(unknown.to_owned(), share, false));
                     unknown.to_owned()
                 }
@@ -382,6 +385,10 @@ fn describe(
         ..FindingLine::without_function(unknown.to_owned(), share, false)
     });
     lines.extend(unknown);
+    if let Some(at_lock) = at_lock {
+        let depth = depth.saturating_add(1);
+        lines.extend(teller.describe_possible_holders(at_lock, depth, writer));
+    }
     Finding {
         disk: None,
         same_cause_as: None,

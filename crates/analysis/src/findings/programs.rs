@@ -178,6 +178,11 @@ impl<'a> Programs<'a> {
         (!rest.is_empty() && !title.starts_with('/')).then(|| text::cut_chars(rest, MAX_TITLE))
     }
 
+    /// Returns when the title of a process that ran a program was read.
+    pub(super) fn read_at(&self, process: Tgid, program: ProgramId) -> Option<Timestamp> {
+        self.infos.get(&(process, program)).map(|info| info.at)
+    }
+
     /// Returns the file that a process ran a program on, if its command line names one: `heavy.cc` of
     /// a compiler.
     pub(super) fn subject(&self, process: Tgid, program: ProgramId) -> Option<String> {

@@ -170,6 +170,19 @@ impl<'a> OpenWaitGraph<'a> {
         threads.iter().copied().filter(is_recorded).collect()
     }
 
+    /// Returns the threads of the other processes that have the same parent as a thread's, unless that is the
+    /// first process: a server's, if a process of the server forks one for each of its clients.
+    pub(super) fn threads_of_siblings(&self, thread: ThreadIndex) -> Vec<ThreadIndex> {
+        let process = self.timeline.thread(thread).map(|life| life.tgid);
+        let parent = process.and_then(|process| self.parents.get(&process));
+        let Some(parent) = parent.filter(|parent| parent.0 > 1) else { return Vec::new() };
+        let mut siblings: Vec<Tgid> = (self.living.keys().copied())
+            .filter(|other| Some(*other) != process && self.parents.get(other) == Some(parent))
+            .collect();
+        siblings.sort_unstable();
+        siblings.into_iter().flat_map(|process| self.threads_of_process(process)).collect()
+    }
+
     /// Returns whether a wait is at the end of a connection that connected to the other.
     pub(super) fn asks(&self, wait: WaitIndex) -> bool {
         let file = self.recording.waits.get(wait.0 as usize).and_then(|wait| wait.file);

@@ -1,0 +1,87 @@
+//! Who may hold a lock of a server's own, where nobody knows who does: sessions that have a transaction open,
+//! by the titles that they give themselves.
+//!
+//! ```text
+//! client ──answer──▶ postgres 812 "SELECT waiting", which waits for a lock: nobody knows who has it
+//!                      postgres 790 "idle in transaction"    has slept all the time that 812 waits
+//!                      postgres 801 "ALTER TABLE waiting"    stands in line as well
+//! ```
+//!
+//! That is no evidence of who has the lock, so it is a remark, and no part of the chain.
+
+use offwake_recording::Begin;
+
+use crate::timeline::ThreadIndex;
+
+use super::{chain_words::ChainTeller, model::FindingLine, who, write::FindingWriter};
+
+/// What a session of a server says in its title that has a transaction open, and waits for its client's next
+/// statement: `PostgreSQL` and what was made from it
+/// ([`pgstat_report_activity`](https://github.com/postgres/postgres/blob/REL_15_0/src/backend/tcop/postgres.c#L4480)).
+/// `(aborted)` may follow.
+const OPEN_TRANSACTION: &str = "idle in transaction";
+
+/// The most sessions that are named of each kind.
+const MAX_NAMED: usize = 2;
+
+impl ChainTeller<'_> {
+    /// Names the sessions of the server whose lock `waiter` waits for that have a transaction open and have
+    /// slept for as long, and those that wait for a lock as well. None of the lines has a share of the time: it is not
+    /// known whose that is.
+    pub(super) fn describe_possible_holders(
+        &self,
+        waiter: ThreadIndex,
+        depth: u16,
+        writer: &mut FindingWriter<'_>,
+    ) -> Vec<FindingLine> {
+        let (mut open, mut queued) = (Vec::new(), Vec::new());
+        for thread in self.graph.threads_of_siblings(waiter) {
+            let words = &writer.words;
+            let program = words.programs.program_of_thread(thread);
+            if program != words.programs.program_of_thread(waiter) {
+                continue;
+            }
+            let hop = words.hop(program, &[thread].into(), None, String::new(), Default::default());
+            let has_open = hop.title.as_ref().is_some_and(|it| it.starts_with(OPEN_TRANSACTION));
+            if has_open
+                && self.graph.open_time(thread) >= self.graph.open_time(waiter)
+                && self.is_title_of_open_wait(thread, writer)
+            {
+                open.push(who::who(&hop));
+            } else if self.meaning(thread, writer).is_some_and(|it| it.lock().is_some()) {
+                queued.push(who::who(&hop));
+            }
+        }
+        let holders =
+            name_some(&open, " or ").map(|names| format!("maybe {names}: asleep as long"));
+        let others = name_some(&queued, ", ").map(|names| format!("for a lock wait too: {names}"));
+        (holders.into_iter().chain(others))
+            .map(|text| FindingLine { depth, ..FindingLine::without_function(text, 0.0, false) })
+            .collect()
+    }
+
+    /// Returns whether a process's title was read while its thread slept in the wait in which it was at the
+    /// end, so that it had that title all along. Titles are read after threads were seen asleep.
+    fn is_title_of_open_wait(&self, thread: ThreadIndex, writer: &FindingWriter<'_>) -> bool {
+        let (recording, timeline) = (self.blame.recording(), self.blame.timeline());
+        let (Some(wait), Some(life)) = (self.graph.open_wait(thread), timeline.thread(thread))
+        else {
+            return false;
+        };
+        let program = writer.words.programs.program_of_thread(thread);
+        let Some(read) = writer.words.programs.read_at(life.tgid, program) else { return false };
+        let row = recording.waits.rows().get(wait.0 as usize);
+        row.is_some_and(|row| row.begin() == Begin::BeforeWindow || row.off <= read)
+    }
+}
+
+/// Joins names, of which only the first few are told.
+fn name_some(names: &[String], between: &str) -> Option<String> {
+    let mut told: Vec<String> = names.iter().take(MAX_NAMED).cloned().collect();
+    match names.len().saturating_sub(MAX_NAMED) {
+        0 => {}
+        1 => told.push("1 other".to_owned()),
+        more => told.push(format!("{more} others")),
+    }
+    (!told.is_empty()).then(|| told.join(between))
+}
