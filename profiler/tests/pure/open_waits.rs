@@ -15,7 +15,8 @@ use offwake_recording::{
 use crate::{
     draw::{TICK, edit, live, recording},
     fixtures::{
-        CLOCK_NANOSLEEP, CONNECT, FUTEX, RECVFROM, WAIT4, file, kernel, syscall, tcp, user,
+        CLOCK_NANOSLEEP, CONNECT, EPOLL_WAIT, FUTEX, RECVFROM, WAIT4, file, kernel, syscall, tcp,
+        user,
     },
     golden::report as build_report,
 };
@@ -677,4 +678,18 @@ fn who_works_is_said_to_work_though_another_has_its_cpu_at_the_end() {
     assert_eq!(said(&"r".repeat(LENGTH - 10)), is_queued);
     // What it did before it last slept does not count.
     assert_eq!(said("..r#rrr"), is_queued);
+}
+
+#[test]
+fn what_a_thread_waits_at_is_said_if_its_name_says_anything() {
+    for (kind, is_said) in [(FileKind::Character, true), (FileKind::Anonymous, false)] {
+        let mut r = asleep(&[7]);
+        change(&mut r, 7, |wait| {
+            wait.syscall = syscall(EPOLL_WAIT, [4, 0, 64, u64::MAX, 0, 0]);
+            wait.file = Some(file(kind, 1_038));
+        });
+        let text = screen(&mut r);
+        assert!(text.contains("STILL WAITING"), "{text}");
+        assert_eq!(text.contains("it waits at"), is_said, "{text}");
+    }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use indexmap::IndexMap;
 use offwake_recording::{
-    Recording, SocketRole,
+    FileKind, Recording, SocketRole,
     units::{Nanos, Tid},
 };
 
@@ -304,7 +304,8 @@ fn describe(
     let StuckThreads { key: (program, meaning), wait, chain, proof } = stuck;
     let (time, longest, waited_on) = (wait.time(), wait.longest(), wait.waited_on());
     let on = match waited_on.as_slice() {
-        [on @ WaitedOn::File { .. }] => {
+        // An `epoll` of its own has no name that says anything.
+        [on @ WaitedOn::File { file, .. }] if file.kind != FileKind::Anonymous => {
             Some(waited_on_entry::waited_on_entry(&recording.files, *on).text)
         }
         _ => None,
