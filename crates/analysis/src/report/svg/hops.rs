@@ -72,7 +72,7 @@ fn explain_times(report: &Report, shown: &ShownClasses) -> String {
     let longest = shown.time(&report.findings.hop_tree.time());
     match threads {
         2.. if longest > window => {
-            format!("Times are added up over {threads} threads, each of which had {window}")
+            format!("Times are added up over {threads} threads, each of which had at most {window}")
         }
         _ => "Times are added up over all threads that waited".to_owned(),
     }
