@@ -15,7 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use offwake_recording::units::Tgid;
+use offwake_recording::{
+    loss::{Diagnostics, count},
+    units::Tgid,
+};
 
 use crate::proc_files::{list_processes, try_read_beginning};
 
@@ -41,12 +44,23 @@ pub(crate) enum Incomplete {
 
 impl Incomplete {
     /// The name of the counter of such searches.
-    pub(crate) fn diagnostic(self) -> &'static str {
+    fn diagnostic(self) -> &'static str {
         match self {
             Self::OutOfTime => "holder_searches_out_of_time",
             Self::Refused(_) => "holder_searches_refused",
         }
     }
+}
+
+/// Returns what a search found. One that could not be completed has found nobody, and is counted.
+pub(crate) fn or_nobody<T: Default>(
+    found: Result<T, Incomplete>,
+    diagnostics: &mut Diagnostics,
+) -> T {
+    found.unwrap_or_else(|incomplete| {
+        count(diagnostics, incomplete.diagnostic());
+        T::default()
+    })
 }
 
 /// Whether the machine's first process let its descriptors be seen. In some virtual machines it is an

@@ -30,13 +30,11 @@ use std::{
 
 use offwake_analysis::blame::cause::syscalls;
 use offwake_recording::{
-    AwaitedFileLock, PeerProcess, Syscall, Wait,
-    loss::{Diagnostics, count},
-    units::Tgid,
+    AwaitedFileLock, PeerProcess, Syscall, Wait, loss::Diagnostics, units::Tgid,
 };
 
 use crate::{
-    descriptor_search::SEARCH_TIME,
+    descriptor_search::{SEARCH_TIME, or_nobody},
     proc_files::{MINOR_BITS, OpenDescriptor, device_of_mount, read_beginning},
 };
 
@@ -87,11 +85,7 @@ fn with_holders(
     diagnostics: &mut Diagnostics,
 ) -> Vec<AwaitedFileLock> {
     let locks = parsed.iter().filter_map(|(_, lock)| *lock).collect();
-    let found = open_file_holders::find_holders(&locks, deadline);
-    let holders = found.unwrap_or_else(|incomplete| {
-        count(diagnostics, incomplete.diagnostic());
-        BTreeMap::new()
-    });
+    let holders = or_nobody(open_file_holders::find_holders(&locks, deadline), diagnostics);
     let mut awaited = Vec::new();
     for (mut lock, of_open_file) in parsed {
         if let Some(text) = of_open_file {

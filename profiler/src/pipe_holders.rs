@@ -17,14 +17,13 @@ use std::{
 };
 
 use offwake_recording::{
-    FileKind, PeerProcess, PipeEnds, PipeHolder, Wait,
-    loss::{Diagnostics, count},
-    units::Tgid,
+    FileKind, PeerProcess, PipeEnds, PipeHolder, Wait, loss::Diagnostics, units::Tgid,
 };
 
 use crate::{
     descriptor_search::{
-        Descriptor, FIRST_PROCESS, FirstProcess, Incomplete, SEARCH_TIME, search_descriptors,
+        Descriptor, FIRST_PROCESS, FirstProcess, Incomplete, SEARCH_TIME, or_nobody,
+        search_descriptors,
     },
     files,
     proc_files::{OpenDescriptor, device_of_mount, read_beginning},
@@ -62,11 +61,7 @@ pub(crate) fn find_holders(
     if awaited.is_empty() {
         return Vec::new();
     }
-    let found = search_processes(awaited, Instant::now() + SEARCH_TIME);
-    let found = found.unwrap_or_else(|incomplete| {
-        count(diagnostics, incomplete.diagnostic());
-        Holders::new()
-    });
+    let found = or_nobody(search_processes(awaited, Instant::now() + SEARCH_TIME), diagnostics);
     let mut names = BTreeMap::new();
     (found.into_iter())
         .filter(|(_, holders)| holders.len() <= MAX_HOLDERS)

@@ -56,13 +56,16 @@ pub(crate) fn file_text(files: &FileTable, file: FileId) -> String {
     }
 }
 
+/// Names a connection by its other end, or a socket without one by its own address: `tcp 127.0.0.1:6379`. None
+/// if it has no address.
+pub(crate) fn connection_text(socket: &SocketEnd) -> Option<String> {
+    let address = if socket.remote.is_empty() { &socket.local } else { &socket.remote };
+    (!address.is_empty()).then(|| format!("{} {address}", socket.protocol))
+}
+
 /// `tcp 127.0.0.1:6379 (redis-server 812)`
 fn socket_text(socket: &SocketEnd) -> String {
-    let address = if socket.remote.is_empty() { &socket.local } else { &socket.remote };
-    let mut text = socket.protocol.clone();
-    if !address.is_empty() {
-        text = format!("{text} {address}");
-    }
+    let text = connection_text(socket).unwrap_or_else(|| socket.protocol.clone());
     if socket.peers.is_empty() {
         return text;
     }

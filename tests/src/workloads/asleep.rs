@@ -121,7 +121,8 @@ fn run(stage: &Stage, sleep: Sleep, between: Between) -> Result<()> {
     })
 }
 
-fn close_all(descriptors: &[RawFd]) {
+/// Closes descriptors that the process inherited.
+pub(super) fn close_all(descriptors: &[RawFd]) {
     for &descriptor in descriptors {
         // SAFETY: nobody in this process uses it.
         unsafe { libc::close(descriptor) };

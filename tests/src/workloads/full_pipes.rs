@@ -45,7 +45,7 @@ fn talk(stage: &Stage, both: Both) -> Result<()> {
         let (reads, writes) = mine[n];
         let (other_reads, other_writes) = mine[1 - n];
         stage.process(|| {
-            close_all(&[other_reads.as_raw_fd(), other_writes.as_raw_fd()]);
+            asleep::close_all(&[other_reads.as_raw_fd(), other_writes.as_raw_fd()]);
             asleep::end_upon_alarm();
             role.claim(comm);
             role.waits(|| match both {
@@ -93,12 +93,12 @@ fn run(stage: &Stage, [holder, beside]: [&'static str; 2], waiter_does: Both) ->
         Both::Read => (OwnedFd::from(reads), OwnedFd::from(writes)),
     };
     stage.process(|| {
-        close_all(&[of_waiter.as_raw_fd()]);
+        asleep::close_all(&[of_waiter.as_raw_fd()]);
         holder.claim("ow-holder");
         sleeps_with_the_other_end(stopped);
     })?;
     stage.process(|| {
-        close_all(&[of_holder.as_raw_fd()]);
+        asleep::close_all(&[of_holder.as_raw_fd()]);
         asleep::end_upon_alarm();
         waiter.claim("ow-waiter");
         waiter.waits(|| match waiter_does {
@@ -113,13 +113,6 @@ fn run(stage: &Stage, [holder, beside]: [&'static str; 2], waiter_does: Both) ->
 fn pipe() -> Result<(PipeWriter, PipeReader)> {
     let (reads, writes) = std::io::pipe().context("cannot make a pipe")?;
     Ok((writes, reads))
-}
-
-fn close_all(descriptors: &[RawFd]) {
-    for &descriptor in descriptors {
-        // SAFETY: nobody in this process uses it.
-        unsafe { libc::close(descriptor) };
-    }
 }
 
 #[inline(never)]

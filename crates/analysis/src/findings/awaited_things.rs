@@ -15,6 +15,7 @@ use offwake_recording::{FileId, FileKind, OpenFile, PeerProcess, Recording, unit
 use crate::{
     blame::{FrameEvidence, cause::Cause},
     text,
+    waited_on_entry::connection_text,
 };
 
 use super::{
@@ -109,9 +110,7 @@ impl AwaitedThing {
 fn name_file(recording: &Recording, file: FileId) -> Option<(ThingKind, String)> {
     match recording.files.files.get(&file)? {
         OpenFile::Socket(socket) => {
-            let address = if socket.remote.is_empty() { &socket.local } else { &socket.remote };
-            let name = format!("{} {address}", socket.protocol);
-            (!address.is_empty()).then_some((ThingKind::Connection, name))
+            connection_text(socket).map(|name| (ThingKind::Connection, name))
         }
         OpenFile::Named(path) if path.starts_with('/') => {
             let kind = match file.kind {

@@ -156,13 +156,11 @@ impl ChainTeller<'_> {
         writer: &mut FindingWriter<'_>,
     ) -> (String, Option<String>) {
         let (what, function) = self.state(thread, writer);
-        match chain.links.last().map(|link| link.awaited) {
-            // That says why.
-            _ if self.graph.is_stopped(thread) => (what, function),
-            Some(Awaited::Answer) => (format!("has not answered: {what}"), function),
-            Some(Awaited::Data) => (format!("has not written: {what}"), function),
-            Some(Awaited::Room) => (format!("has not read: {what}"), function),
-            Some(Awaited::Accept) => (format!("has not accepted it: {what}"), function),
+        match chain.links.last().and_then(|link| link.awaited.describe_missing()) {
+            // That a thread is stopped says why.
+            Some(missing) if !self.graph.is_stopped(thread) => {
+                (format!("{missing}: {what}"), function)
+            }
             _ => (what, function),
         }
     }

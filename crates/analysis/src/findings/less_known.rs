@@ -58,7 +58,7 @@ fn lacks_what_tells_enough(meaning: &SleepMeaning) -> bool {
 /// Returns whether a wait is the same as another of which more is known.
 fn are_same_wait(meaning: &SleepMeaning, more: &SleepMeaning) -> bool {
     let as_known = match lacks_role(meaning) {
-        true => SleepMeaning { role: None, ..more.clone() },
+        true => more.without_role(),
         false => SleepMeaning { label: meaning.label.clone(), ..more.clone() },
     };
     as_known == *meaning

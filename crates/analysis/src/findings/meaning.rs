@@ -119,6 +119,11 @@ impl SleepMeaning {
             _ => None,
         }
     }
+
+    /// Returns what is left of it once the connection is gone: its ends can't be told apart any more.
+    pub(super) fn without_role(&self) -> Self {
+        Self { role: None, ..self.clone() }
+    }
 }
 
 /// A meaning that one [`Meanings`] has once: two are the same if they are in the same place. Millions of

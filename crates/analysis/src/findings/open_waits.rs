@@ -204,14 +204,12 @@ fn is_usual(
     open: &OpenWait,
     ended: &IndexMap<RootKey, WaitRoot>,
 ) -> bool {
-    // A connection that is gone has no end that could be told apart.
-    let without_role = |meaning: &SleepMeaning| SleepMeaning { role: None, ..meaning.clone() };
-    let wanted = without_role(meaning);
+    let wanted = meaning.without_role();
     ended.iter().any(|((of, meaning), root)| {
         of == program
             && root.longest >= open.longest()
             && root.node.time >= open.time()
-            && without_role(meaning) == wanted
+            && meaning.without_role() == wanted
     })
 }
 
@@ -446,9 +444,9 @@ fn name_last_owner(
         Awaited::Lock | Awaited::WriteLock | Awaited::FileLock => {
             Some(format!("held by {}", owner()?))
         }
-        Awaited::Accept => Some(format!("{} has not accepted it", owner()?)),
-        Awaited::Data => Some(format!("{} has not written", owner()?)),
-        Awaited::Room => Some(format!("{} has not read", owner()?)),
+        Awaited::Accept | Awaited::Data | Awaited::Room => {
+            Some(format!("{} {}", owner()?, link.awaited.describe_missing()?))
+        }
         Awaited::ThreadEnd | Awaited::Child => Some(format!("{} has not ended", owner()?)),
     }
 }

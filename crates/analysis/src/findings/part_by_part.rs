@@ -79,7 +79,7 @@ fn add_part(
     }
     let root = trees.roots.entry(key.clone()).or_default();
     let steps = chain_steps(part, chains, meanings);
-    add_to_tree(&mut root.node, (program, &own_sleep), waiter.thread, part, steps, meanings);
+    add_to_tree(&mut root.node, (program, own_sleep), waiter.thread, part, steps, meanings);
     Some(key)
 }
 
@@ -92,7 +92,7 @@ fn chain_steps(part: &BlamePart, chains: &Chains, meanings: &WaitMeanings<'_>) -
         .map(|(hop, slept)| ChainStep {
             thread: hop.thread.thread,
             program: meanings.programs.program_under_name(hop.thread),
-            slept: meanings.get(meanings.meaning_of_sleep(slept)),
+            slept: meanings.get(meanings.meaning_of_sleep(slept)).cloned(),
         })
         .collect()
 }

@@ -427,13 +427,13 @@ impl PathSums {
             }
             let RootSum { count, longest, stopped_peers, files, .. } = root;
             let root = WaitRoot { node, count, longest, stopped_peers, files };
-            trees.roots.insert((program, meaning), root);
+            trees.roots.insert((program, meaning.clone()), root);
         }
         for OpenPart { root: (program, meaning), thread, wait, time } in open {
             if let (Some(meaning), Some((state, waited_on))) =
                 (meanings.get(meaning), meanings.state_and_object(wait))
             {
-                trees.open.insert((program, meaning), thread, (state, waited_on), time);
+                trees.open.insert((program, meaning.clone()), thread, (state, waited_on), time);
             }
         }
         trees
@@ -508,7 +508,7 @@ impl Forest {
             match key {
                 None => _ = roots.insert(u32::try_from(nodes.len()).unwrap_or(u32::MAX), node),
                 Some((above, program, slept, end)) => {
-                    let key = NodeKey { program, slept: meanings.get(slept), end };
+                    let key = NodeKey { program, slept: meanings.get(slept).cloned(), end };
                     nodes[above as usize].1.children.insert(key, node);
                 }
             }

@@ -36,11 +36,12 @@ impl SleepLengths {
         let window = blame.recording().meta.window;
         let mut lengths = Self::default();
         for wait in (0..).map(WaitIndex).take(blame.recording().waits.len()) {
-            let Some(meaning) = meanings.get(meanings.meaning_of_wait(wait)) else { continue };
+            let meaning = meanings.get(meanings.meaning_of_wait(wait));
+            let Some(meaning) = meaning.filter(|meaning| is_sleep(meaning)) else { continue };
             let Some(place) = blame.timeline().blocked_interval(wait) else { continue };
-            if is_sleep(&meaning) && place.from > window.start && place.to < window.end {
-                let known = lengths.0.entry((place.thread, meaning)).or_default();
-                known.add(FindingSleep::once(place.to.since(place.from)));
+            if place.from > window.start && place.to < window.end {
+                let known = lengths.0.entry((place.thread, meaning.clone())).or_default();
+                known.add(&FindingSleep::once(place.to.since(place.from)));
             }
         }
         lengths
@@ -55,7 +56,7 @@ impl SleepLengths {
         let mut all = FindingSleep::default();
         for &thread in threads.keys() {
             if let Some(known) = self.0.get(&(thread, meaning.clone())) {
-                all.add(known.clone());
+                all.add(known);
             }
         }
         all
@@ -73,7 +74,7 @@ impl FindingSleep {
         Self { count: 1, shortest_ns: time, longest_ns: time, waiting_threads: None }
     }
 
-    fn add(&mut self, other: Self) {
+    fn add(&mut self, other: &Self) {
         self.shortest_ns = match self.count {
             0 => other.shortest_ns,
             _ => self.shortest_ns.min(other.shortest_ns),
@@ -82,8 +83,8 @@ impl FindingSleep {
         self.count += other.count;
     }
 
-    /// `380 ms at a time while 5 threads wait`. A sleep never ends too early, so the shortest of those that are alike tells best what was
-    /// asked for.
+    /// `380 ms at a time while 5 threads wait`. A sleep never ends too early, so the shortest of those that
+    /// are alike tells best what was asked for.
     pub(super) fn describe(&self) -> String {
         let Self { count, shortest_ns, longest_ns, waiting_threads } = self;
         let length = match *count {
@@ -110,7 +111,7 @@ mod tests {
     fn sleeps_that_are_alike_have_one_length() {
         let describe = |milliseconds: &[u64]| {
             let mut all = FindingSleep::default();
-            milliseconds.iter().for_each(|ms| all.add(FindingSleep::once(Nanos(ms * 1_000_000))));
+            milliseconds.iter().for_each(|ms| all.add(&FindingSleep::once(Nanos(ms * 1_000_000))));
             all.describe()
         };
         assert_eq!(describe(&[]), "while others wait");

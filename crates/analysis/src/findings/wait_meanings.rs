@@ -137,14 +137,13 @@ impl<'a> WaitMeanings<'a> {
     }
 
     /// Returns a meaning; none for [`MeaningId::NONE`].
-    pub(super) fn get(&self, id: MeaningId) -> Option<SharedMeaning> {
-        self.list.get(id.0 as usize).cloned().flatten()
+    pub(super) fn get(&self, id: MeaningId) -> Option<&SharedMeaning> {
+        self.list.get(id.0 as usize)?.as_ref()
     }
 
     /// Returns whether a thread slept that is one coroutine's own.
     pub(super) fn is_of_own_coroutine(&self, id: MeaningId) -> bool {
-        let meaning = self.list.get(id.0 as usize).and_then(Option::as_ref);
-        meaning.is_some_and(|slept| slept.evidence == FrameEvidence::OwnCoroutine)
+        self.get(id).is_some_and(|slept| slept.evidence == FrameEvidence::OwnCoroutine)
     }
 
     /// Returns the stopped processes that have the other end of what a wait was on.

@@ -68,6 +68,17 @@ impl Awaited {
     pub(super) fn is_message(self) -> bool {
         matches!(self, Self::Answer | Self::Data | Self::Accept)
     }
+
+    /// Says what the owner of the other end of a connection or a pipe has not done.
+    pub(super) fn describe_missing(self) -> Option<&'static str> {
+        match self {
+            Self::Answer => Some("has not answered"),
+            Self::Data => Some("has not written"),
+            Self::Room => Some("has not read"),
+            Self::Accept => Some("has not accepted it"),
+            Self::Lock | Self::WriteLock | Self::FileLock | Self::ThreadEnd | Self::Child => None,
+        }
+    }
 }
 
 /// Who could end a wait.
