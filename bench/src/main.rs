@@ -8,13 +8,16 @@ mod machine;
 mod overhead;
 mod process;
 mod reliability;
+mod report;
 mod running;
 mod spread;
 mod stacks;
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+
+use effort::Effort;
 
 /// Measure what offwake costs
 #[derive(Parser)]
@@ -33,6 +36,14 @@ enum Benchmark {
     Reliability(reliability::Options),
     /// How many stacks are whole, beside those of other tools: writes docs/stacks.md
     Stacks(stacks::Options),
+    /// What a report takes, output by output: time, memory and size
+    Report {
+        /// A recording; without one, that of a machine which sixty clients of PostgreSQL keep busy
+        recording: Option<PathBuf>,
+        /// Fewer rounds
+        #[arg(long)]
+        quick: bool,
+    },
     /// What it costs to find out who is to blame: time and memory for 10^4 to 10^7 waits
     Blame {
         /// The largest size is ten to the power of this
@@ -46,6 +57,9 @@ fn main() -> ExitCode {
         Benchmark::Overhead(options) => overhead::measure(options),
         Benchmark::Reliability(options) => reliability::measure(options),
         Benchmark::Stacks(options) => stacks::measure(options),
+        Benchmark::Report { recording, quick } => {
+            report::measure(Effort::from_quick_flag(quick), recording)
+        }
         Benchmark::Blame { up_to } => blame::measure(up_to),
     };
     match measured {

@@ -82,6 +82,20 @@ impl KernelTypes {
         self.types_with_name(name).iter().any(|found| matches!(found, Type::Func(_)))
     }
 
+    /// Whether programs may call a helper, named as in
+    /// [`enum bpf_func_id`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/bpf.h#L6027).
+    #[must_use]
+    pub fn has_helper(&self, name: &str) -> bool {
+        let wanted = format!("BPF_FUNC_{name}");
+        self.types_with_name("bpf_func_id").iter().any(|found| {
+            let Type::Enum(helpers) = found else { return false };
+            helpers
+                .members
+                .iter()
+                .any(|member| self.btf.resolve_name(member).is_ok_and(|it| it == wanted))
+        })
+    }
+
     /// Arguments of a tracepoint, the hidden first one left out.
     fn tracepoint_arguments(&self, name: &str) -> Option<usize> {
         let types = self.types_with_name(&format!("btf_trace_{name}"));

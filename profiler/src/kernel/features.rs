@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     cgroup2, files,
+    parser::lacking_sandbox_parts,
     privileges::{Capability, OPTIONAL, REQUIRED},
 };
 
@@ -69,6 +70,7 @@ impl Features {
             pid_namespace(),
             lockdown(),
             compiler(),
+            parsers(),
         ];
         match &types {
             Ok(types) => {
@@ -77,6 +79,7 @@ impl Features {
                     Need::Required,
                     "/sys/kernel/btf/vmlinux",
                 ));
+                features.push(task_registers(types));
                 features.push(mapped_types(types));
                 features.push(fields(types));
                 features.push(tracepoints(types, Need::Required, attach::required_tracepoints()));
@@ -176,18 +179,19 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().to_owned()
 }
 
+/// The release is for people to read. What a kernel can do is asked of the kernel: distributions bring
+/// features to older releases.
 fn kernel_release() -> Feature {
-    const NAME: &str = "kernel release";
-    let release = read("/proc/sys/kernel/osrelease");
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (5, 15) => missing(
-            NAME,
-            Need::Required,
-            format!("{release} is older than 5.15, which brought bpf_task_pt_regs"),
-            "run Linux 5.15 or later",
-        ),
-        _ => works(NAME, Need::Required, release),
+    works("kernel release", Need::Required, read("/proc/sys/kernel/osrelease"))
+}
+
+fn task_registers(types: &KernelTypes) -> Feature {
+    const NAME: &str = "registers of a thread (bpf_task_pt_regs)";
+    if types.has_helper("task_pt_regs") {
+        works(NAME, Need::Required, "the kernel has the helper")
+    } else {
+        let why = "the kernel has no bpf_task_pt_regs, which Linux 5.15 brought";
+        missing(NAME, Need::Required, why, "run Linux 5.15 or later")
     }
 }
 
@@ -275,6 +279,22 @@ fn lockdown() -> Feature {
     } else {
         works(NAME, Need::Required, if state.is_empty() { "none".to_owned() } else { state })
     }
+}
+
+/// What reads names and stacks is locked in by whatever the kernel has for it.
+fn parsers() -> Feature {
+    const NAME: &str = "sandbox of what parses";
+    let lacking = lacking_sandbox_parts();
+    if lacking.is_empty() {
+        return works(NAME, Need::Optional, "seccomp and Landlock");
+    }
+    let why = format!("this kernel lacks {}: parsers run without", lacking.join(" and "));
+    missing(
+        NAME,
+        Need::Optional,
+        why,
+        "run a kernel with CONFIG_SECCOMP_FILTER=y and landlock among its LSMs",
+    )
 }
 
 fn compiler() -> Feature {

@@ -43,7 +43,7 @@ pub use cpu_time::cpu_used;
 pub use error::ChannelError;
 use offwake_recording::loss::{Diagnostics, count};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
-pub(crate) use sandbox::READABLE;
+pub(crate) use sandbox::{READABLE, lacking_parts as lacking_sandbox_parts};
 
 use crate::{
     privileges::{self, Task},

@@ -8,7 +8,7 @@
 //! | memory | [`MAX_DATA`] of its own |
 //! | its own memory | nobody else's to read: it is no more dumpable than a setuid program |
 
-use std::{collections::BTreeMap, ffi::CString, io, thread};
+use std::{collections::BTreeMap, ffi::CString, io, path::Path, thread};
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath,
@@ -77,6 +77,25 @@ pub(super) fn lock_in(name: &str) -> io::Result<RulesetStatus> {
         Err(Error::Seccomp(error) | Error::Prctl(error)) if is_unknown(&error) => Ok(files),
         Err(error) => Err(io::Error::other(error)),
     }
+}
+
+/// Returns what of this the running kernel can't do. A process that parses does without it then.
+pub(crate) fn lacking_parts() -> Vec<&'static str> {
+    /// Asks for the version alone
+    /// ([`landlock_create_ruleset(2)`](https://man7.org/linux/man-pages/man2/landlock_create_ruleset.2.html)).
+    const VERSION: u32 = 1;
+    // SAFETY: with this flag the call takes no pointer, and makes nothing.
+    let landlock = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, VERSION)
+    };
+    let mut lacking = Vec::new();
+    if landlock < 1 {
+        lacking.push("Landlock (which files it may open)");
+    }
+    if !Path::new("/proc/sys/kernel/seccomp/actions_avail").exists() {
+        lacking.push("seccomp (which system calls it may make)");
+    }
+    lacking
 }
 
 /// Gives up all that reading other processes does not take. It parses next to nothing, keeps its user,

@@ -19,6 +19,12 @@ use offwake_tests::{
 /// A second is recorded, and nobody waits for what does not answer for longer than this on a busy machine.
 const IN_TIME: Duration = Duration::from_secs(30);
 
+/// Who mounts the file system: root, or whoever likes to, in namespaces of its own.
+const OWNERS: [&str; 2] = ["root", "own"];
+
+/// How long after the death of offwake something of it may be in the kernel.
+const FREED_IN: Duration = Duration::from_secs(1);
+
 /// The program is its own file system, and a child.
 struct Silent {
     server: Program,
@@ -64,7 +70,7 @@ fn profile(silent: &Silent) -> Result<(String, offwake_tests::report::Report)> {
 
 #[test]
 fn a_stack_in_a_silent_file_costs_that_stack() -> Result<()> {
-    for owner in ["root", "own"] {
+    for owner in OWNERS {
         let silent = Silent::start(owner, "stack")?;
         let (said, report) = profile(&silent)?;
         ensure!(report.loss_count("reader_processes_unanswered") == 1, "{:?}", report.loss);
@@ -78,12 +84,14 @@ fn a_stack_in_a_silent_file_costs_that_stack() -> Result<()> {
 
 #[test]
 fn a_program_on_a_silent_file_system_costs_the_names_of_its_functions() -> Result<()> {
-    let silent = Silent::start("root", "run")?;
-    let (said, report) = profile(&silent)?;
-    ensure!(report.loss_count("reader_files_unanswered") >= 1, "{:?}", report.loss);
-    ensure!(said.contains("not answered: ") && said.contains("/file"), "{said}");
-    let ledger = report.thread(silent.target)?;
-    ensure!(ledger.blocked_ns * 2 > ledger.wall_ns, "it sleeps nearly all the time: {ledger:?}");
+    for owner in OWNERS {
+        let silent = Silent::start(owner, "run")?;
+        let (said, report) = profile(&silent).context(owner)?;
+        ensure!(report.loss_count("reader_files_unanswered") >= 1, "{owner}: {:?}", report.loss);
+        ensure!(said.contains("not answered: ") && said.contains("/file"), "{owner}: {said}");
+        let ledger = report.thread(silent.target)?;
+        ensure!(ledger.blocked_ns * 2 > ledger.wall_ns, "it sleeps nearly always: {ledger:?}");
+    }
     Ok(())
 }
 
@@ -91,20 +99,28 @@ fn a_program_on_a_silent_file_system_costs_the_names_of_its_functions() -> Resul
 /// has one open.
 #[test]
 fn a_file_that_can_not_be_closed_costs_the_names_of_its_functions() -> Result<()> {
-    let silent = Silent::start("root", "close")?;
-    let (said, report) = profile(&silent)?;
-    ensure!(report.loss_count("reader_files_unanswered") >= 1, "{:?}", report.loss);
-    ensure!(said.contains("not answered: ") && said.contains("/file"), "{said}");
-    ensure!(report.thread(silent.target)?.wall_ns == report.window.duration_ns, "{report:?}");
+    for owner in OWNERS {
+        let silent = Silent::start(owner, "close")?;
+        let (said, report) = profile(&silent).context(owner)?;
+        ensure!(report.loss_count("reader_files_unanswered") >= 1, "{owner}: {:?}", report.loss);
+        ensure!(said.contains("not answered: ") && said.contains("/file"), "{owner}: {said}");
+        ensure!(report.thread(silent.target)?.wall_ns == report.window.duration_ns, "{report:?}");
+    }
     Ok(())
 }
 
 #[test]
 fn a_process_that_holds_the_lock_on_its_mappings_costs_its_names() -> Result<()> {
-    let silent = Silent::start("root", "locked")?;
-    let (said, report) = profile(&silent)?;
-    ensure!(report.loss_count("reader_processes_unanswered") >= 1, "{:?}", report.loss);
-    ensure!(said.contains(&format!("process {}", silent.target)), "{said}");
+    for owner in OWNERS {
+        let silent = Silent::start(owner, "locked")?;
+        let (said, report) = profile(&silent).context(owner)?;
+        ensure!(
+            report.loss_count("reader_processes_unanswered") >= 1,
+            "{owner}: {:?}",
+            report.loss
+        );
+        ensure!(said.contains(&format!("process {}", silent.target)), "{owner}: {said}");
+    }
     Ok(())
 }
 
@@ -144,7 +160,7 @@ fn killed_while_a_file_does_not_answer_it_leaves_nothing_in_the_kernel() -> Resu
         ensure!(!held.links.is_empty(), "nothing is attached: {held:?}");
         recorder.signal(libc::SIGKILL)?;
         recorder.outcome()?;
-        wait_at_most(Duration::from_secs(5), "the kernel to free everything", || {
+        wait_at_most(FREED_IN, "the kernel to free everything", || {
             Ok(held.still_loaded().is_empty().then_some(()))
         })
         .with_context(|| format!("{what}: left {:?}", held.still_loaded()))?;

@@ -81,7 +81,7 @@ impl Judgement {
     /// Checks that offwake refuses every command in one line that says why.
     fn check_refusal(&mut self, transcript: &Transcript) {
         let Feature { name, since } = TASK_REGISTERS;
-        let reason = format!("is older than {since}, which brought {name}");
+        let reason = format!("no {name}, which Linux {since} brought");
         let skipped = || Verdict::Skipped(TASK_REGISTERS.lack());
         self.tests = TESTS.iter().map(|test| (test.title(), skipped())).collect();
         for task in [DOCTOR, PROFILE] {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_kernel_that_is_too_old_must_refuse_in_one_line() {
-        let line = "offwake: 5.10.0 is older than 5.15, which brought bpf_task_pt_regs\n";
+        let line = "offwake: the kernel has no bpf_task_pt_regs, which Linux 5.15 brought\n";
         let faults = |said: &[(&str, i32, &str)]| {
             Judgement::from_transcript(&kernel(Release::new(5, 10)), Ok(transcript(said)))
                 .faults

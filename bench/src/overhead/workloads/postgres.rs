@@ -102,8 +102,13 @@ impl Postgres {
 
     /// What asks it once.
     pub fn benchmark(&self) -> Command {
+        self.benchmark_with(CLIENTS)
+    }
+
+    /// What asks it once, with so many clients.
+    pub fn benchmark_with(&self, clients: &str) -> Command {
         let mut pgbench = self.pgbench();
-        pgbench.args(["--no-vacuum", "--client", CLIENTS, "--time", &self.seconds.to_string()]);
+        pgbench.args(["--no-vacuum", "--client", clients, "--time", &self.seconds.to_string()]);
         pgbench.arg(USER);
         pgbench
     }

@@ -40,6 +40,9 @@ use crate::{
 /// Snapshots that may wait to be written, the one that is being written included.
 const MAX_WAITING_FILES: usize = 2;
 
+/// What is said if the thread that writes snapshots is gone.
+const OUTPUT_DIED: &str = "the thread that writes snapshots has died";
+
 /// Something for the thread that has the output.
 enum Message {
     /// Frames and modules that stacks refer to.
@@ -129,9 +132,18 @@ impl FlightRecorder {
         })
     }
 
+    /// Returns an error once the thread that writes has died: what is retained then would never be written, so
+    /// the run must not go on in vain.
+    fn ensure_output_lives(&self) -> io::Result<()> {
+        match &self.output {
+            Some(output) if output.is_finished() => Err(io::Error::other(OUTPUT_DIED)),
+            _ => Ok(()),
+        }
+    }
+
     fn send(&self, message: Message) {
         if let Some(messages) = &self.messages {
-            // The other end is gone only if its thread has died; that is noticed when it is joined.
+            // The other end is gone only if its thread has died; that is noticed with the next slice.
             let _died = messages.send(message);
         }
     }
@@ -157,6 +169,7 @@ impl Sink for FlightRecorder {
     }
 
     fn append(&mut self, mut slice: NewSlice<'_>) -> io::Result<()> {
+        self.ensure_output_lives()?;
         let encoded = slice.encode()?;
         let content = slice.content();
         if !content.frames.is_empty() || !content.modules.is_empty() {
@@ -174,7 +187,7 @@ impl Sink for FlightRecorder {
         self.messages = None;
         match self.output.take().map(JoinHandle::join) {
             Some(Ok(written)) => written,
-            Some(Err(_panic)) => Err(io::Error::other("the thread that writes has died")),
+            Some(Err(_panic)) => Err(io::Error::other(OUTPUT_DIED)),
             None => Ok(()),
         }
     }
@@ -249,4 +262,56 @@ fn write_snapshots(
         }
     }
     last
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use offwake_recording::{
+        stream::{Encoder, Slice},
+        units::Nanos,
+    };
+
+    use super::*;
+
+    fn append(recorder: &mut FlightRecorder) -> io::Result<()> {
+        let mut encoder = Encoder::new().unwrap();
+        recorder.append(NewSlice::new(&mut Slice::default(), &mut encoder))
+    }
+
+    fn recorder(viewer: Viewer) -> FlightRecorder {
+        let retention = Retention::Time(Nanos(1_000_000_000));
+        FlightRecorder::to_viewer(retention, 1 << 20, viewer).unwrap()
+    }
+
+    #[test]
+    fn a_run_does_not_go_on_in_vain_when_the_thread_that_writes_has_died() {
+        let mut recorder = recorder(Box::new(|_snapshot| panic!("injected")));
+        append(&mut recorder).unwrap();
+        let snapshot = recorder.retained.snapshot(SnapshotEnd::default());
+        recorder.send(Message::Snapshot(Box::new(snapshot), SnapshotReason::View));
+        let began = Instant::now();
+        let error = loop {
+            if let Err(error) = append(&mut recorder) {
+                break error;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "nobody noticed");
+            thread::yield_now();
+        };
+        assert_eq!(error.to_string(), OUTPUT_DIED);
+        assert_eq!(recorder.end(&[]).unwrap_err().to_string(), OUTPUT_DIED);
+    }
+
+    #[test]
+    fn a_thread_that_writes_is_not_taken_for_dead() {
+        let mut recorder = recorder(Box::new(|_snapshot| ()));
+        for _ in 0..10 {
+            append(&mut recorder).unwrap();
+        }
+        recorder.end(&[]).unwrap();
+    }
 }
