@@ -175,6 +175,39 @@ fn who_sleeps_with_a_readers_writer_lock_held_is_the_cause_for_readers_and_write
     Ok(())
 }
 
+/// Who sleeps in a write to a file has the lock of its inode; another thread sleeps likewise with another file.
+#[test]
+fn who_sleeps_with_the_lock_of_a_file_is_the_cause() -> Result<()> {
+    let (inode, position) = (
+        "the lock of a file (inode lock)",
+        "the position in an open file that others use too (f_pos_lock)",
+    );
+    for (name, holder, lock) in [
+        ("inode-lock-held-by-left", "left", inode),
+        ("inode-lock-held-by-right", "right", inode),
+        ("file-position-held-by-left", "left", position),
+        ("file-position-held-by-right", "right", position),
+    ] {
+        let workload = Workload::start(name)?;
+        let waiter = workload.role("waiter")?;
+        let state = format!("/proc/{}/task/{}/stat", waiter.pid, waiter.tid);
+        wait_until("the waiter to wait for the lock", || {
+            Ok(fs::read_to_string(&state)?.contains(") D ").then_some(()))
+        })?;
+        let case = Case::profile_with(workload, |offwake, workload| {
+            offwake.args(["--pid", &workload.pids()])
+        })?;
+        let found = stuck(&case, "waiter").context(name)?;
+        let tids: Vec<_> = found.chain.iter().filter_map(|hop| hop.tid).collect();
+        ensure!(tids == [case.tid("waiter"), case.tid(holder)], "{name}: {found:#?}");
+        let wanted = format!("waits for {lock}, held by thread ow-{holder}");
+        ensure!(found.chain[0].what == wanted, "{name}: {found:#?}");
+        let function = found.chain[1].function.as_deref().unwrap_or_default();
+        ensure!(function.contains("writes_from"), "{name}: {found:#?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn nobody_is_named_for_a_condition_variable() -> Result<()> {
     let case = profile("condition-never-signalled", &["waiter"])?;

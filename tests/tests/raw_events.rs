@@ -32,6 +32,10 @@ const MISSING_SHARE: f64 = 0.001;
 /// The part of all threads' time on and off the CPU of which the trace may know nothing itself.
 const UNTRACED_SHARE: f64 = 0.05;
 
+/// The part of one thread's sleeps that may be missing, where it slept at least [`MANY_SLEEPS`] times.
+const MISSING_OF_ONE: f64 = 0.02;
+const MANY_SLEEPS: usize = 500;
+
 /// What each time of a thread may be off by, relative to its life in the window …
 const RELATIVE: f64 = 0.007;
 
@@ -106,6 +110,8 @@ struct Sum {
     sleeps: usize,
     /// The sleeps that only the trace has.
     missing: usize,
+    /// The sleeps that only offwake has, of threads whose trace is whole.
+    invented: usize,
 }
 
 /// One thread, or all threads that had one tid after each other, as offwake has it.
@@ -171,8 +177,27 @@ fn times_and_sleeps_of_all_threads_are_those_that_the_kernel_traced() -> Result<
             let next = switches.partition_point(|&off| off + SAME_SWITCH_NS < at);
             switches.get(next).is_some_and(|&off| off <= at + SAME_SWITCH_NS)
         };
+        let missing = raw.sleeps.len() - raw.sleeps.iter().filter(is_recorded).count();
         sum.sleeps += raw.sleeps.len();
-        sum.missing += raw.sleeps.len() - raw.sleeps.iter().filter(is_recorded).count();
+        sum.missing += missing;
+        ensure!(
+            raw.sleeps.len() < MANY_SLEEPS
+                || missing as f64 <= raw.sleeps.len() as f64 * MISSING_OF_ONE,
+            "{missing} of {} sleeps of {tid} are missing: {said:?}",
+            raw.sleeps.len()
+        );
+        if raw.untraced_ns == 0 {
+            let is_traced = |&&off: &&u64| {
+                let next = raw.sleeps.partition_point(|&at| at + SAME_SWITCH_NS < off);
+                raw.sleeps.get(next).is_some_and(|&at| at <= off + SAME_SWITCH_NS)
+            };
+            let window = report.interval();
+            let inside = |&&off: &&u64| {
+                window.start_ns + SAME_SWITCH_NS <= off && off + SAME_SWITCH_NS <= window.end_ns
+            };
+            let seen = switches.iter().filter(inside);
+            sum.invented += seen.clone().count() - seen.filter(is_traced).count();
+        }
         let bearable = (said.wall_ns() as f64 * RELATIVE) as u64
             + EDGES_NS
             + EACH_SWITCH_NS * switches.len().max(1) as u64
@@ -197,9 +222,13 @@ fn times_and_sleeps_of_all_threads_are_those_that_the_kernel_traced() -> Result<
         "{sum:?}, times are off by {median} in the median, {:?} at worst",
         off_by_parts.last()
     );
-    let Sum { wall_ns, lost_ns, unwoken, untraced_ns, sleeps, missing, .. } = sum;
+    let Sum { wall_ns, lost_ns, unwoken, untraced_ns, sleeps, missing, invented, .. } = sum;
     ensure!(sleeps > 1_000, "hardly anything slept, this proves nothing: {sum:?}");
     ensure!(missing as f64 <= sleeps as f64 * MISSING_SHARE, "sleeps are missing: {sum:?}");
+    ensure!(
+        invented as f64 <= sleeps as f64 * MISSING_SHARE,
+        "the kernel traced no such sleeps: {sum:?}"
+    );
     ensure!(median <= MEDIAN, "half of all times are off by {median} or more: {sum:?}");
     ensure!(lost_ns as f64 <= wall_ns as f64 * LOST_SHARE, "time is lost: {sum:?}");
     ensure!(

@@ -13,7 +13,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    draw::{TICK, at, edit, live, lose, recording, throttle, ticks, wait},
+    draw::{TICK, at, edit, live, lose, recording, throttle, ticks, wait, wake_by},
     fixtures::{EPOLL_WAIT, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp},
 };
 
@@ -69,9 +69,7 @@ fn behind_preempted(is_throttled: bool) -> Vec<(String, u64)> {
     live(&mut recording, 7, "#..........r#", 8);
     live(&mut recording, 8, "##rrrrr....##", 9);
     live(&mut recording, 9, "..###########", 8);
-    for preemption in &mut recording.preemptions {
-        preemption.next = Tid(9);
-    }
+    name_preemptor(&mut recording, 9);
     if is_throttled {
         throttle(&mut recording, 8, 2..4, 40);
     }
@@ -81,6 +79,41 @@ fn behind_preempted(is_throttled: bool) -> Vec<(String, u64)> {
 #[test]
 fn who_lost_its_cpu_to_the_one_that_it_waits_for_next_waits_for_that_ones_work() {
     assert_eq!(behind_preempted(false), parts(&[("work 9", 9), ("work 8", 1)]));
+}
+
+/// Thread 9 asks 6 in turn, while 8 still has no CPU.
+#[test]
+fn who_lost_its_cpu_waits_for_whoever_its_preemptor_waits_for() {
+    let mut recording = recording(13);
+    live(&mut recording, 7, "#..........r#", 8);
+    live(&mut recording, 8, "##rrrrr....##", 9);
+    live(&mut recording, 9, "..##...######", 6);
+    live(&mut recording, 6, "....#########", 9);
+    edit(&mut recording, |waits| {
+        let asked = waits.iter_mut().find(|wait| wait.tid == Tid(9)).expect("9 waits");
+        asked.wake = Some(wake_by(8, at(2)));
+    });
+    name_preemptor(&mut recording, 9);
+    assert_eq!(first_wait(&mut recording), parts(&[("work 9", 6), ("work 6", 3), ("work 8", 1)]));
+    // What it waits for is the first thread itself: without a CPU for that one, nothing goes on.
+    let mut recording = recording_of_two_that_wait_for_each_other();
+    let blame = first_wait(&mut recording);
+    assert!(blame.contains(&("cpu_queue 8".to_owned(), 3)), "{blame:?}");
+}
+
+fn recording_of_two_that_wait_for_each_other() -> Recording {
+    let mut recording = recording(13);
+    live(&mut recording, 7, "#..........r#", 8);
+    live(&mut recording, 8, "##rrrrr....##", 9);
+    live(&mut recording, 9, "..##...######", 8);
+    name_preemptor(&mut recording, 9);
+    recording
+}
+
+fn name_preemptor(recording: &mut Recording, tid: u32) {
+    for preemption in &mut recording.preemptions {
+        preemption.next = Tid(tid);
+    }
 }
 
 #[test]

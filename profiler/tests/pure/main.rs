@@ -44,6 +44,7 @@ mod idle_servers;
 #[cfg(target_arch = "x86_64")]
 mod interpreter_lock;
 #[cfg(target_arch = "x86_64")]
+mod kernel_locks;
 mod lock_names;
 #[cfg(target_arch = "x86_64")]
 mod mailboxes;

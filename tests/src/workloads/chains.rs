@@ -15,12 +15,12 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 
 use super::{
     condvar::Queue,
     lines::{self, Lines},
-    stage::{Role, Stage},
+    stage::{Role, Stage, allowed_cpus, bind},
 };
 
 /// What A computes before each request.
@@ -87,11 +87,24 @@ impl Link {
 
 /// A and three others: threads of one process.
 pub(super) fn over_condvars(stage: &Stage) -> Result<()> {
+    in_threads(stage, 3, None)
+}
+
+/// A and five others, all on one CPU: whoever is woken takes it from its waker, which then waits for it.
+pub(super) fn over_condvars_on_one_cpu(stage: &Stage) -> Result<()> {
+    let cpu = *allowed_cpus()?.first().context("no CPU is allowed")?;
+    in_threads(stage, 5, Some(cpu))
+}
+
+fn in_threads(stage: &Stage, hops: usize, cpu: Option<usize>) -> Result<()> {
     let condvars = || Ok(Link::Condvars { requests: Queue::empty(), replies: Queue::empty() });
-    let play = Play::cast(stage, 3, condvars)?;
+    let play = Play::cast(stage, hops, condvars)?;
     for place in 0..play.roles.len() {
         let play = Arc::clone(&play);
-        stage.thread(move || play.part(place))?;
+        stage.thread(move || {
+            assert!(cpu.is_none_or(|cpu| bind(0, cpu).is_ok()), "cannot be bound");
+            play.part(place);
+        })?;
     }
     stage.play(|| ())
 }

@@ -79,7 +79,7 @@ fn write(to: i32, parts: usize) {
 }
 
 /// A page that is missing until it is handed out, and what says that somebody waits for it.
-fn page_of_faults() -> Result<(i32, usize)> {
+pub(super) fn page_of_faults() -> Result<(i32, usize)> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: new memory, which is nobody else's.
@@ -101,7 +101,8 @@ fn page_of_faults() -> Result<(i32, usize)> {
     Ok((faults, page))
 }
 
-fn provide_page(faults: i32, page: usize) {
+/// Hands the page out.
+pub(super) fn provide_page(faults: i32, page: usize) {
     let mut message = [0_u8; 32];
     let mut zero = [page as u64, PAGE as u64, 0, 0];
     // SAFETY: a message has 32 bytes; the request writes to what it is given, as above. It fails if the

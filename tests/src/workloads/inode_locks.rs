@@ -5,20 +5,26 @@
 //! byte-writer                ┊wants to write┊ waits for the inode's lock  ┊█
 //! ```
 //!
+//! Or two that each write from memory that is not there, and a third one that wants to write to the file of
+//! one of them.
+//!
 //! The kernel writes to a file under the lock of its inode. Both threads share a CPU, so that the one
 //! that wants the lock can't spin for it: who has it is off the CPU then.
 
 use std::{
     fs::{File, OpenOptions},
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
-    sync::atomic::Ordering::SeqCst,
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{FileExt as _, OpenOptionsExt as _},
+    },
+    sync::{Arc, atomic::Ordering::SeqCst},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result};
 
 use super::{
-    sleeps,
+    faults, raw, sleeps,
     stage::{Stage, allowed_cpus, bind},
 };
 
@@ -69,4 +75,69 @@ fn write_side_by_side(stage: &Stage, bulk: File, bytes: File) -> Result<()> {
         }
     })?;
     stage.play(|| ())
+}
+
+/// The waiter wants to write to the left thread's file.
+pub(super) fn held_by_left(stage: &Stage) -> Result<()> {
+    wait_for_a_lock(stage, "left", libc::SYS_pwrite64)
+}
+
+/// The waiter wants to write to the right thread's file.
+pub(super) fn held_by_right(stage: &Stage) -> Result<()> {
+    wait_for_a_lock(stage, "right", libc::SYS_pwrite64)
+}
+
+/// The waiter wants to write where the left thread's file is at.
+pub(super) fn position_held_by_left(stage: &Stage) -> Result<()> {
+    wait_for_a_lock(stage, "left", libc::SYS_write)
+}
+
+/// The waiter wants to write where the right thread's file is at.
+pub(super) fn position_held_by_right(stage: &Stage) -> Result<()> {
+    wait_for_a_lock(stage, "right", libc::SYS_write)
+}
+
+/// Two threads sleep in a write, each with the lock of its file, until they are told to stop: what they write from
+/// is a page that somebody else has to hand out.
+fn wait_for_a_lock(stage: &Stage, holder: &str, call: libc::c_long) -> Result<()> {
+    let mut pages = Vec::new();
+    let mut wanted = None;
+    for (name, comm) in [("left", "ow-left"), ("right", "ow-right")] {
+        let role = stage.role(name)?;
+        let file = Arc::new(create_file_in_memory()?);
+        let (faults, page) = faults::page_of_faults()?;
+        pages.push((faults, page));
+        if name == holder {
+            wanted = Some(Arc::clone(&file));
+        }
+        stage.thread(move || {
+            role.claim(comm);
+            writes_from(&file, call, page);
+        })?;
+    }
+    let wanted = wanted.context("nobody has the lock")?;
+    let waiter = stage.role("waiter")?;
+    let missing: Vec<i32> = pages.iter().map(|&(faults, _)| faults).collect();
+    stage.thread(move || {
+        waiter.claim("ow-waiter");
+        while !missing.iter().all(|&faults| has_fault(faults)) {
+            raw::nanosleep(PAUSE);
+        }
+        writes_from(&wanted, call, (&raw const BYTE) as usize);
+    })?;
+    stage.play(|| pages.iter().for_each(|&(faults, page)| faults::provide_page(faults, page)))
+}
+
+static BYTE: u8 = 1;
+
+#[inline(never)]
+fn writes_from(file: &File, call: libc::c_long, memory: usize) {
+    raw::syscall(call, [file.as_raw_fd() as usize, memory, 1, 0]);
+}
+
+/// Returns whether somebody waits for a page.
+fn has_fault(faults: i32) -> bool {
+    let mut poll = libc::pollfd { fd: faults, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor, which is the kernel's to write to.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
 }

@@ -101,6 +101,9 @@ impl ChainTeller<'_> {
             (Awaited::Lock, false) => format!("{verb} for a lock held by {owner}"),
             (Awaited::WriteLock, false) => format!("{verb} for a lock held for writing by {owner}"),
             (Awaited::FileLock, _) => format!("{verb} for a file lock held by {owner}"),
+            (Awaited::KernelLock(lock), _) => {
+                format!("{verb} for {}, held by {owner}", lock.describe())
+            }
             (Awaited::ThreadEnd, _) => format!("{verb} for the end of {owner}"),
             (Awaited::Child, _) => format!("{verb} for its child {owner}"),
             (Awaited::Answer, _) => format!("{verb} for an answer of {owner}"),

@@ -93,7 +93,7 @@ impl Words<'_> {
                 return format!("waits until {who} opens the other end of a FIFO");
             }
             Some(KernelWait::Lock(lock)) if slept.cause == Cause::KernelLock => {
-                return lock.describe_wait().to_owned();
+                return format!("waits for {}", lock.describe());
             }
             Some(KernelWait::Lock(_)) | None => {}
         }

@@ -93,8 +93,9 @@ pub(super) fn find(
     for n in 0..u32::try_from(blame.recording().waits.len()).unwrap_or(u32::MAX) {
         let wait = WaitIndex(n);
         let (stack, _) = blame.wait_and_waker_stacks(wait);
-        let is_disk = blame.cause(wait) == Cause::Disk
-            || meanings.kernel_wait(stack) == Some(KernelWait::Writeback);
+        let cause = blame.cause(wait);
+        let is_disk = cause == Cause::Disk
+            || meanings.kernel_wait(cause, stack) == Some(KernelWait::Writeback);
         let Some(place) = timeline.blocked_interval(wait).filter(|_| is_disk) else { continue };
         let program = programs.program_of_thread(place.thread);
         let filesystem = blame.filesystem_of_wait(wait);

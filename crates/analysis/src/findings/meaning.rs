@@ -22,16 +22,16 @@ use offwake_recording::{
 use crate::{
     blame::{
         Blame, FrameEvidence, LockName, Sleep, SleepId, Sleeps, StackPairId, StackPairs, Stop,
-        cause::{self, Cause},
+        cause::{
+            self, Cause,
+            kernel_locks::{KernelLock, find_kernel_lock},
+        },
     },
     label::{CodeOwner, Label, LabelFinder},
     timeline::WaitIndex,
 };
 
-use super::{
-    kernel_locks::{KernelLock, find_kernel_lock},
-    memory_waits::{MemoryWait, find_memory_wait},
-};
+use super::memory_waits::{MemoryWait, find_memory_wait};
 
 /// Words that the names of wrappers around waiting are made of.
 const WAITING_WORDS: &[&str] = &[
@@ -164,7 +164,7 @@ pub(super) struct Meanings<'a> {
     frames: HashMap<StackId, Vec<Label>>,
     /// The stacks in which the sampling clock found threads.
     sampled: HashSet<StackPairId>,
-    kernel_waits: HashMap<StackId, Option<KernelWait>>,
+    kernel_waits: HashMap<(StackId, Cause), Option<KernelWait>>,
     /// The functions that were seen to call each function whose name is one of a wrapper.
     callers: HashMap<Label, HashSet<Label>>,
     /// The functions of a language's library that those of a meaning were seen to wait in; none if they are several.
@@ -215,7 +215,7 @@ impl<'a> Meanings<'a> {
             cause,
             label: self.sleep_label(cause, stack),
             role,
-            kernel: self.kernel_wait(stack),
+            kernel: self.kernel_wait(cause, stack),
             evidence: blame.frame_evidence(wait),
             stop: blame.stop_of_wait(wait),
             filesystem: blame.filesystem_of_wait(wait),
@@ -234,7 +234,7 @@ impl<'a> Meanings<'a> {
         let meaning = self.sleeps.get(id).map(|&sleep| {
             let Sleep { cause, stack, role, evidence, stop, filesystem, own_coroutine } = sleep;
             let label = self.sleep_label(cause, stack);
-            let kernel = self.kernel_wait(stack);
+            let kernel = self.kernel_wait(cause, stack);
             let coroutine = own_coroutine.and_then(|tid| self.coroutines.get(&tid)?.clone());
             let meaning = self.share(SleepMeaning {
                 cause,
@@ -326,11 +326,12 @@ impl<'a> Meanings<'a> {
     }
 
     /// Returns what inside of the kernel a thread waited for.
-    pub(super) fn kernel_wait(&mut self, stack: StackPairId) -> Option<KernelWait> {
+    pub(super) fn kernel_wait(&mut self, cause: Cause, stack: StackPairId) -> Option<KernelWait> {
         let (_, kernel) = self.stacks.get(stack);
         let StackRef::Id(id) = kernel else { return None };
         let stacks = self.labels.stacks();
-        *self.kernel_waits.entry(id).or_insert_with(|| find_kernel_wait(stacks, kernel))
+        let known = self.kernel_waits.entry((id, cause));
+        *known.or_insert_with(|| find_kernel_wait(stacks, kernel, cause))
     }
 
     /// Returns the deepest frame that covers most of some work, which was done in these stacks for
@@ -464,16 +465,21 @@ impl<'a> Meanings<'a> {
     }
 }
 
-fn find_kernel_wait(stacks: &StackTable, kernel: StackRef) -> Option<KernelWait> {
+fn find_kernel_wait(
+    stacks: &StackTable,
+    kernel: StackRef,
+    wait_cause: Cause,
+) -> Option<KernelWait> {
     let functions: Vec<&str> = cause::kernel_frames(stacks, kernel).collect();
     let filesystem = (functions.iter().enumerate())
         .find_map(|(place, name)| Some((place, find_filesystem_wait(name)?)));
     // What lies nearest to the leaf says it: a thread that asks a FUSE server may have to reclaim
-    // memory for that first, and who reclaims memory may have to ask the server.
+    // memory for that first, and who reclaims memory may have to ask the server. A filesystem's own
+    // function that asks for a lock has not asked its server yet.
     let (inner, _) = functions.split_at(filesystem.map_or(functions.len(), |(place, _)| place));
     (find_memory_wait(inner).map(KernelWait::Memory))
+        .or_else(|| find_kernel_lock(wait_cause, functions.iter().copied()).map(KernelWait::Lock))
         .or_else(|| filesystem.map(|(_, wait)| wait))
-        .or_else(|| find_kernel_lock(functions.into_iter()).map(KernelWait::Lock))
 }
 
 /// Returns what a kernel function waits for that belongs to a filesystem or a connection.

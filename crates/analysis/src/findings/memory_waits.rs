@@ -9,7 +9,7 @@
 //!                                                                  it is why the kernel reclaims
 //! ```
 
-use super::kernel_locks::is_lock_function;
+use crate::blame::cause::kernel_locks::is_lock_function;
 
 /// A wait for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

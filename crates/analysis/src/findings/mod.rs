@@ -23,7 +23,6 @@ mod find;
 mod found;
 mod fuse_servers;
 mod hop_tree;
-mod kernel_locks;
 mod less_known;
 mod meaning;
 mod memory_waits;

@@ -441,7 +441,7 @@ fn name_last_owner(
     let owner = || Some(teller.owner(wait.threads().next()?, &link.owner, writer));
     match link.awaited {
         Awaited::Answer => silent_peer(),
-        Awaited::Lock | Awaited::WriteLock | Awaited::FileLock => {
+        Awaited::Lock | Awaited::WriteLock | Awaited::FileLock | Awaited::KernelLock(_) => {
             Some(format!("held by {}", owner()?))
         }
         Awaited::Accept | Awaited::Data | Awaited::Room => {

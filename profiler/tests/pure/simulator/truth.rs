@@ -290,7 +290,7 @@ impl Follow<'_> {
     }
 
     /// A thread lost its CPU to the one that it had woken, and waits for next: while that one is on
-    /// a CPU, it is its work.
+    /// a CPU, it is its work, and while that one waits for somebody else, it is what that one waits for.
     fn preempted(
         &mut self,
         thread: ThreadId,
@@ -302,7 +302,15 @@ impl Follow<'_> {
         let mut from = from;
         for (begin, end, activity) in self.truth.history.lives[preemptor.0].spans() {
             let (begin, end) = (begin.max(from), end.min(to));
-            if begin < end && matches!(activity, Activity::OnCpu(_)) {
+            let is_preemptors = match activity {
+                Activity::OnCpu(_) => true,
+                Activity::Blocked(wait) => {
+                    let source = self.truth.history.waits[wait.0].wake_source;
+                    source != Some(WakeSource::Thread(thread))
+                }
+                _ => false,
+            };
+            if begin < end && is_preemptors {
                 self.queue(thread, queue, from, begin, depth);
                 self.thread(preemptor, begin, end, depth + 1);
                 from = end;

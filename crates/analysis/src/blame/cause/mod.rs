@@ -6,6 +6,7 @@
 //! (`blame/timed_retries.rs`), whether a thread may be stuck in it (`findings/open_waits.rs`), and what
 //! it is called (`findings/describe.rs`).
 
+pub(crate) mod kernel_locks;
 mod rules;
 pub mod syscalls;
 mod waited_on;
@@ -152,6 +153,9 @@ fn passed_frame_rules(stacks: &StackTable, id: StackId) -> u64 {
                     innermost == Some(name)
                         && patterns.iter().any(|pattern| matches_pattern(pattern, name))
                 }
+                Condition::InnermostSleepsForLock => {
+                    innermost == Some(name) && kernel_locks::sleeps_for_a_lock(name)
+                }
                 _ => false,
             };
             if rule.when.iter().any(passes) {
@@ -186,7 +190,9 @@ impl ClassifiedWait<'_> {
             }
             Condition::FileName(prefixes) => (self.file_name)
                 .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))),
-            Condition::Frame(_) | Condition::Innermost(_) => self.frames & (1 << rule) != 0,
+            Condition::Frame(_) | Condition::Innermost(_) | Condition::InnermostSleepsForLock => {
+                self.frames & (1 << rule) != 0
+            }
             Condition::EndedByDisk => self.ended_by_disk,
             Condition::UserThread => self.wait.kind != ThreadKind::Kernel,
         }

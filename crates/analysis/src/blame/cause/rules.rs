@@ -27,6 +27,8 @@ pub(super) enum Condition {
     /// The innermost frame of the thread's kernel stack that is not the scheduler's matches one of
     /// these patterns. No rule has both this condition and the one before.
     Innermost(&'static [&'static str]),
+    /// The innermost frame of the thread's kernel stack that is not the scheduler's is one that sleeps for a lock.
+    InnermostSleepsForLock,
     /// A disk ended the wait: by its interrupt, or by the softirq to which such an interrupt defers
     /// work.
     EndedByDisk,
@@ -172,6 +174,8 @@ pub(super) const RULES: &[CauseRule] = &[
     // https://github.com/torvalds/linux/blob/v6.12/kernel/stacktrace.c). Who sleeps like this and is woken
     // by a disk waited for it: a lock's waiter is woken by a task.
     rule(Cause::Disk, &[Condition::State(&['D']), Condition::EndedByDisk]),
+    // The functions of locks are the scheduler's own as well.
+    rule(Cause::KernelLock, &[Condition::State(&['D']), Condition::InnermostSleepsForLock]),
     rule(Cause::Child, &[Condition::Frame(&["do_wait", "kernel_wait4", "wait_for_vfork_done"])]),
     rule(Cause::Child, &[Condition::Syscall(&["wait4", "waitid", "waitpid", "vfork"])]),
     // A poll of nothing is how programs slept before nanosleep.

@@ -6,7 +6,9 @@
 //! blame of X's time       |   work Y   | work X    |        Y's time       |
 //! ```
 //!
-//! With another CPU X would have waited for Y from the beginning, so that time is Y's. Without the
+//! With another CPU X would have waited for Y from the beginning, so that time is Y's, and that in which Y waits
+//! for somebody else in turn is that one's: five threads on one CPU that ask each other each have the next one take
+//! their CPU. Without the
 //! rule it is X's wait for a CPU that Y holds: one hop earlier than where one looks for it.
 //!
 //! It holds only if X waited for Y before it ended the wait that is walked. A loop that asks Y on
@@ -54,7 +56,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Divides the time among the preemptor, while it is on a CPU, and the CPU's queue.
+    /// Divides the time among the preemptor, while it is on a CPU or waits for somebody else, and the CPU's queue.
     fn walk_preemptor(
         &mut self,
         leg: &Leg,
@@ -79,7 +81,13 @@ impl Walker<'_> {
             if interval.from >= inside.to {
                 break;
             }
-            if interval.state == State::OnCpu && interval.to > rest.from {
+            let is_preemptors = match interval.state {
+                State::OnCpu => true,
+                // Until the first thread has a CPU, the preemptor can't go on either.
+                State::Blocked(wait) => blame.task_that_ended(wait) != Some(leg.thread),
+                State::Runnable(_) | State::Throttled(_) | State::Lost => false,
+            };
+            if is_preemptors && interval.to > rest.from {
                 self.push_cpu_queue(leg.thread, queued, rest.until(interval.from), leg.at);
                 self.walk_hop(hop, rest.since(interval.from).until(interval.to), at);
                 rest = rest.since(interval.to);

@@ -26,6 +26,7 @@ impl OpenWaitGraph<'_> {
             Cause::Socket => self.answer_link(&wait),
             Cause::Pipe => self.pipe_link(&wait),
             Cause::Poll => self.answer_link(&wait).or_else(|| self.pipe_link(&wait)),
+            Cause::KernelLock => self.kernel_lock_link(&wait),
             _ => self.lock_link(&wait),
         }
     }

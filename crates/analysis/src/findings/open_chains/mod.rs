@@ -10,6 +10,7 @@
 //! never from who ended earlier waits. Where a process is known and has several threads, the chain ends
 //! with that process: any of its threads could be the one.
 
+mod kernel_locks;
 mod links;
 mod lock_calls;
 mod pipes;
@@ -24,7 +25,7 @@ use offwake_recording::{
 use crate::{
     blame::{
         Blame,
-        cause::{Cause, syscalls},
+        cause::{Cause, kernel_locks::KernelLock, syscalls},
     },
     timeline::{State, ThreadIndex, Timeline, WaitIndex},
 };
@@ -43,6 +44,8 @@ pub(super) enum Awaited {
     WriteLock,
     /// The release of a lock on a file.
     FileLock,
+    /// The release of a lock of the kernel's own.
+    KernelLock(KernelLock),
     /// A thread's end.
     ThreadEnd,
     /// A child's end.
@@ -60,7 +63,7 @@ pub(super) enum Awaited {
 impl Awaited {
     /// Returns whether it is a lock, which nobody waits for who has nothing to do.
     pub(super) fn is_lock(self) -> bool {
-        matches!(self, Self::Lock | Self::WriteLock | Self::FileLock)
+        matches!(self, Self::Lock | Self::WriteLock | Self::FileLock | Self::KernelLock(_))
     }
 
     /// Returns whether it is something that comes over a connection or a pipe, which also who has nothing
@@ -76,7 +79,12 @@ impl Awaited {
             Self::Data => Some("has not written"),
             Self::Room => Some("has not read"),
             Self::Accept => Some("has not accepted it"),
-            Self::Lock | Self::WriteLock | Self::FileLock | Self::ThreadEnd | Self::Child => None,
+            Self::Lock
+            | Self::WriteLock
+            | Self::FileLock
+            | Self::KernelLock(_)
+            | Self::ThreadEnd
+            | Self::Child => None,
         }
     }
 }

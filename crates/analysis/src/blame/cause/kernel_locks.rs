@@ -1,0 +1,458 @@
+//! Which lock of the kernel's a thread waited for, by the function that asked for it.
+//!
+//! ```text
+//! leaf                                                                       root
+//! schedule  rwsem_down_write_slowpath  down_write  ext4_buffered_write_iter  vfs_write
+//! └──────────── the lock's own functions ────────┘ who asked: an inode's lock
+//! ```
+
+use super::Cause;
+
+/// Locks of the kernel's that programs contend for by what they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum KernelLock {
+    /// `mm_struct::mmap_lock`, which all threads of a process share.
+    AddressSpace,
+    /// `inode::i_rwsem` of a file.
+    File,
+    /// `inode::i_rwsem` of a directory.
+    Directory,
+    /// `file::f_pos_lock`: the position in an open file that threads share.
+    FilePosition,
+    /// `pipe_inode_info::mutex`
+    Pipe,
+    /// `rtnl_mutex`: the settings of network devices.
+    NetworkSettings,
+    /// `cgroup_mutex` and `cgroup_threadgroup_rwsem`.
+    Cgroups,
+    /// `super_block::s_writers`: the filesystem is frozen.
+    FrozenFilesystem,
+}
+
+impl KernelLock {
+    /// Names it.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::AddressSpace => "the lock of an address space (mmap_lock)",
+            Self::File => "the lock of a file (inode lock)",
+            Self::Directory => "the lock of a directory (inode lock)",
+            Self::FilePosition => "the position in an open file that others use too (f_pos_lock)",
+            Self::Pipe => "the lock of a pipe",
+            Self::NetworkSettings => "the lock of the network's settings (rtnl_lock)",
+            Self::Cgroups => "the lock of the cgroups (cgroup_mutex)",
+            Self::FrozenFilesystem => "a filesystem that is frozen",
+        }
+    }
+}
+
+/// How functions begin that wait for a lock, whatever the lock is for.
+const LOCK_FUNCTIONS: &[&str] = &[
+    "__mutex_lock",
+    "mutex_lock",
+    "__ww_mutex_lock",
+    "rwsem_",
+    "rwbase_",
+    "down_read",
+    "down_write",
+    "__down",
+    "percpu_rwsem_",
+    "percpu_down_",
+    "__percpu_down_",
+    "rtlock_slowlock",
+    "rt_mutex_",
+    "__rt_mutex_",
+];
+
+/// How functions begin that ask for the position in an open file.
+const FUNCTIONS_OF_POSITION: &[&str] = &["fdget_pos", "__fdget_pos"];
+
+/// How functions begin that ask for a lock, and for which. Those of Linux 5.10 to 6.18: where a lock has
+/// functions of its own they come first, as compilers put those into their callers on some kernels.
+const ASKING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
+    (
+        KernelLock::AddressSpace,
+        &[
+            "mmap_read_lock",
+            "mmap_write_lock",
+            "lock_mm_and_find_vma",
+            "vm_mmap_pgoff",
+            "ksys_mmap_pgoff",
+            "vm_munmap",
+            "__vm_munmap",
+            "do_mprotect_pkey",
+            "__do_sys_mremap",
+            "__x64_sys_mremap",
+            "do_mremap",
+            "__do_sys_brk",
+            "__x64_sys_brk",
+            "do_madvise",
+            "madvise_",
+            "do_user_addr_fault",
+            "do_page_fault",
+            "__mm_populate",
+            "exit_mmap",
+            "exit_mm",
+            "dup_mmap",
+            "dup_mm",
+            "acct_collect",
+            "__access_remote_vm",
+            "access_remote_vm",
+            "get_user_pages_unlocked",
+            "__gup_longterm_locked",
+            "gup_fast_fallback",
+            "internal_get_user_pages_fast",
+            "collapse_huge_page",
+            "khugepaged",
+            "do_shmat",
+            "ksys_shmdt",
+            "apply_vma_lock_flags",
+            "do_mlock",
+            "pagemap_read",
+            "m_start",
+            "query_vma_setup",
+            "userfaultfd_",
+        ],
+    ),
+    (
+        KernelLock::Directory,
+        &[
+            "open_last_lookups",
+            "path_openat",
+            "lookup_slow",
+            "walk_component",
+            "lookup_one",
+            "filename_create",
+            "start_dirop",
+            "start_removing",
+            "do_unlinkat",
+            "do_rmdir",
+            "lock_rename",
+            "do_renameat2",
+            "vfs_rename",
+            "iterate_dir",
+            "do_mkdirat",
+        ],
+    ),
+    (
+        KernelLock::FrozenFilesystem,
+        &["sb_start_write", "__sb_start_write", "mnt_want_write", "sb_start_pagefault"],
+    ),
+    (
+        KernelLock::File,
+        &[
+            "generic_file_write_iter",
+            "ext4_buffered_write_iter",
+            "ext4_dio_write_iter",
+            "ext4_file_write_iter",
+            "ext4_file_read_iter",
+            "ext4_dio_read_iter",
+            "ext4_fallocate",
+            "ext4_setattr",
+            "xfs_ilock",
+            "xfs_file_",
+            "btrfs_inode_lock",
+            "btrfs_buffered_write",
+            "btrfs_direct_write",
+            "f2fs_file_write_iter",
+            "shmem_file_write_iter",
+            "shmem_fallocate",
+            "ovl_write_iter",
+            "fuse_cache_write_iter",
+            "fuse_direct_write_iter",
+            "fuse_dio_lock",
+            "nfs_start_io_",
+            "do_truncate",
+            "vfs_fallocate",
+            "vfs_fsync_range",
+            "vfs_setxattr",
+            "chmod_common",
+            "chown_common",
+        ],
+    ),
+    (KernelLock::FilePosition, FUNCTIONS_OF_POSITION),
+    (
+        KernelLock::Pipe,
+        &["pipe_read", "pipe_write", "anon_pipe_read", "anon_pipe_write", "fifo_pipe_"],
+    ),
+    (KernelLock::NetworkSettings, &["rtnl_lock", "rtnl_dumpit", "rtnetlink_rcv", "netlink_dump"]),
+    (
+        KernelLock::Cgroups,
+        &[
+            "cgroup_kn_lock_live",
+            "cgroup_lock",
+            "cgroup_attach_lock",
+            "cgroup_procs_write_start",
+            "cgroup_can_fork",
+            "cgroup_css_set_fork",
+        ],
+    ),
+];
+
+/// How functions begin that have a lock from their first lines to their last, and may sleep with it: those that
+/// write to a file, those that change an address space.
+///
+/// A page fault is none of them: it lets `mmap_lock` go before it sleeps
+/// ([`fault_dirty_shared_page`, `maybe_unlock_mmap_for_io`](https://elixir.bootlin.com/linux/v6.12/source/mm/internal.h)).
+const HOLDING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
+    (
+        KernelLock::AddressSpace,
+        &[
+            "vm_mmap_pgoff",
+            "ksys_mmap_pgoff",
+            "vm_munmap",
+            "__vm_munmap",
+            "do_mprotect_pkey",
+            "__do_sys_mremap",
+            "__x64_sys_mremap",
+            "do_mremap",
+            "__do_sys_brk",
+            "__x64_sys_brk",
+            "dup_mmap",
+            "dup_mm",
+        ],
+    ),
+    (
+        KernelLock::File,
+        &[
+            "generic_file_write_iter",
+            "ext4_buffered_write_iter",
+            "ext4_dio_write_iter",
+            "ext4_fallocate",
+            "xfs_file_buffered_write",
+            "xfs_file_fallocate",
+            "btrfs_buffered_write",
+            "f2fs_file_write_iter",
+            "shmem_file_write_iter",
+            "shmem_fallocate",
+            "fuse_cache_write_iter",
+            "fuse_direct_write_iter",
+            "do_truncate",
+        ],
+    ),
+    (
+        KernelLock::FilePosition,
+        &["ksys_read", "ksys_write", "ksys_lseek", "__x64_sys_getdents", "__se_sys_getdents"],
+    ),
+];
+
+/// How functions begin that those above call once they have let the lock go: to sync what they wrote, to
+/// read in what they mapped.
+const FUNCTIONS_AFTER_RELEASE: &[&str] =
+    &["generic_write_sync", "vfs_fsync_range", "__mm_populate", "handle_mm_fault"];
+
+/// How functions begin that ask for the `mmap_lock` of another process, or of one that is not known.
+const FUNCTIONS_OF_OTHERS: &[&str] = &[
+    "__access_remote_vm",
+    "access_remote_vm",
+    "collapse_huge_page",
+    "khugepaged",
+    "pagemap_read",
+    "m_start",
+    "query_vma_setup",
+];
+
+/// Returns whether a function that asks for a lock asks for one of the thread's own process or file.
+pub(crate) fn is_own_lock(name: &str) -> bool {
+    !begins_with_any(name, FUNCTIONS_OF_OTHERS)
+}
+
+/// Returns whether a thread has a lock of this kind while it sleeps, by the functions of its kernel stack, leaf
+/// first: it sleeps below a function that has taken the lock, and not to get it.
+pub(crate) fn holds_while_it_sleeps<'a>(
+    lock: KernelLock,
+    functions: impl Iterator<Item = &'a str>,
+) -> bool {
+    let Some((_, holding)) = HOLDING_FUNCTIONS.iter().find(|(kind, _)| *kind == lock) else {
+        return false;
+    };
+    let functions: Vec<&str> = functions.skip_while(|name| is_lock_function(name)).collect();
+    let place = functions.iter().position(|name| begins_with_any(name, holding));
+    let inside = match place.map(|place| functions.split_at(place)) {
+        None | Some(([], _)) => return false,
+        Some((inside, _)) => inside,
+    };
+    let is_after = |name: &&str| begins_with_any(name, FUNCTIONS_AFTER_RELEASE);
+    match lock {
+        // The whole call has it, once it has it.
+        KernelLock::FilePosition => {
+            !inside.iter().any(|name| begins_with_any(name, FUNCTIONS_OF_POSITION))
+        }
+        // A write reads the memory that it is given with the file's lock taken, also if that has to be
+        // faulted in.
+        KernelLock::File => !inside.iter().any(|name| is_after(name) && *name != "handle_mm_fault"),
+        _ => !inside.iter().any(is_after),
+    }
+}
+
+/// How functions begin that sleep without a signal's being able to wake them for a lock alone, whatever they call
+/// besides. They are what is left of the stack of such a sleep where that lacks the scheduler's own functions, as
+/// the locks' are (`stack_trace_consume_entry_nosched`,
+/// <https://github.com/torvalds/linux/blob/v6.12/kernel/stacktrace.c>).
+const FUNCTIONS_THAT_SLEEP_FOR_A_LOCK: &[&str] = &[
+    "generic_file_write_iter",
+    "ext4_buffered_write_iter",
+    "ext4_dio_write_iter",
+    "shmem_file_write_iter",
+    "shmem_fallocate",
+    "xfs_ilock",
+    "btrfs_inode_lock",
+    "f2fs_file_write_iter",
+    "ovl_write_iter",
+    "fuse_cache_write_iter",
+    "fuse_dio_lock",
+    "nfs_start_io_",
+    "do_truncate",
+    "chmod_common",
+    "chown_common",
+    "vfs_setxattr",
+    "mmap_read_lock",
+    "mmap_write_lock",
+    "lock_mm_and_find_vma",
+    "vm_mmap_pgoff",
+    "ksys_mmap_pgoff",
+    "vm_munmap",
+    "__vm_munmap",
+    "do_mprotect_pkey",
+    "__do_sys_mremap",
+    "__x64_sys_mremap",
+    "do_mremap",
+    "__do_sys_brk",
+    "__x64_sys_brk",
+    "do_madvise",
+    "dup_mmap",
+    "lookup_slow",
+    "open_last_lookups",
+    "filename_create",
+    "do_unlinkat",
+    "do_rmdir",
+    "lock_rename",
+    "iterate_dir",
+    "do_mkdirat",
+    "fdget_pos",
+    "__fdget_pos",
+    "rtnl_lock",
+    "cgroup_kn_lock_live",
+    "cgroup_lock",
+];
+
+fn begins_with_any(name: &str, beginnings: &[&str]) -> bool {
+    beginnings.iter().any(|beginning| name.starts_with(beginning))
+}
+
+/// Returns whether a function that sleeps itself, and can't be woken by a signal, waits for a lock.
+pub(super) fn sleeps_for_a_lock(name: &str) -> bool {
+    begins_with_any(name, FUNCTIONS_THAT_SLEEP_FOR_A_LOCK)
+}
+
+/// Returns whether a function waits for a lock, whatever the lock is for.
+pub(crate) fn is_lock_function(name: &str) -> bool {
+    begins_with_any(name, LOCK_FUNCTIONS)
+}
+
+/// Finds the lock that a thread waited for, by the cause of its wait and the functions of its kernel stack, leaf
+/// first; none if it waited for no lock, or for one that is not in the list.
+pub(crate) fn find_kernel_lock<'a>(
+    cause: Cause,
+    mut functions: impl Iterator<Item = &'a str>,
+) -> Option<KernelLock> {
+    let mut waits_for_lock = cause == Cause::KernelLock;
+    let asking = functions.find(|name| {
+        let is_lock = is_lock_function(name);
+        waits_for_lock |= is_lock;
+        !is_lock
+    })?;
+    if !waits_for_lock {
+        return None;
+    }
+    let asks = |beginnings: &[&str]| begins_with_any(asking, beginnings);
+    ASKING_FUNCTIONS.iter().find(|(_, beginnings)| asks(beginnings)).map(|&(lock, _)| lock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Cause,
+        KernelLock::{self, AddressSpace, File, FilePosition},
+        find_kernel_lock, holds_while_it_sleeps,
+    };
+
+    #[test]
+    fn who_sleeps_in_code_that_takes_a_lock_has_it() {
+        for (functions, lock, has_it) in [
+            (
+                "balance_dirty_pages generic_perform_write ext4_buffered_write_iter vfs_write",
+                File,
+                true,
+            ),
+            ("handle_userfault handle_mm_fault exc_page_fault shmem_file_write_iter", File, true),
+            ("request_wait_answer fuse_file_mmap mmap_region vm_mmap_pgoff", AddressSpace, true),
+            // It wants the lock itself.
+            (
+                "rwsem_down_write_slowpath down_write ext4_buffered_write_iter vfs_write",
+                File,
+                false,
+            ),
+            // The lock is let go before the data is synced, or the mapping read in.
+            (
+                "jbd2_log_wait_commit vfs_fsync_range generic_write_sync ext4_buffered_write_iter",
+                File,
+                false,
+            ),
+            (
+                "io_schedule handle_mm_fault __get_user_pages __mm_populate vm_mmap_pgoff",
+                AddressSpace,
+                false,
+            ),
+            ("io_schedule filemap_fault handle_mm_fault do_user_addr_fault", AddressSpace, false),
+            ("io_schedule filemap_read ext4_file_read_iter vfs_read ksys_read", FilePosition, true),
+            ("__mutex_lock fdget_pos ksys_write do_syscall_64", FilePosition, false),
+            // It reads, which needs no lock of the file's.
+            ("io_schedule filemap_read ext4_file_read_iter vfs_read", File, false),
+            ("request_wait_answer fuse_file_mmap mmap_region vm_mmap_pgoff", File, false),
+        ] {
+            let has = holds_while_it_sleeps(lock, functions.split_whitespace());
+            assert_eq!(has, has_it, "{functions}");
+        }
+    }
+
+    #[test]
+    fn the_function_that_asked_is_what_is_left_of_some_stacks() {
+        let functions = || "shmem_file_write_iter vfs_write ksys_pwrite64".split_whitespace();
+        assert_eq!(find_kernel_lock(Cause::KernelLock, functions()), Some(KernelLock::File));
+        assert_eq!(find_kernel_lock(Cause::Pipe, functions()), None);
+    }
+
+    #[test]
+    fn the_function_that_asked_tells_which_lock_it_is() {
+        for (functions, lock) in [
+            // Of 6.1, 6.12 and 6.18, as recordings have them.
+            (
+                "rwsem_down_write_slowpath down_write ext4_buffered_write_iter vfs_write",
+                Some(KernelLock::File),
+            ),
+            (
+                "rwsem_down_write_slowpath down_write_killable vm_mmap_pgoff ksys_mmap_pgoff",
+                Some(KernelLock::AddressSpace),
+            ),
+            ("rwsem_down_read_slowpath down_read do_madvise", Some(KernelLock::AddressSpace)),
+            (
+                "rwsem_down_write_slowpath open_last_lookups path_openat",
+                Some(KernelLock::Directory),
+            ),
+            ("__mutex_lock.constprop.0 pipe_write vfs_write", Some(KernelLock::Pipe)),
+            ("__mutex_lock rtnl_lock rtnetlink_rcv_msg", Some(KernelLock::NetworkSettings)),
+            (
+                "percpu_rwsem_wait __percpu_down_read mnt_want_write",
+                Some(KernelLock::FrozenFilesystem),
+            ),
+            // A lock that nobody has named, and functions that ask for locks but wait for more.
+            ("__mutex_lock a_driver_of_somebody ioctl", None),
+            ("io_schedule folio_wait_bit_common ext4_buffered_write_iter", None),
+            ("anon_pipe_read vfs_read", None),
+            ("", None),
+        ] {
+            let found = find_kernel_lock(Cause::Disk, functions.split_whitespace());
+            assert_eq!(found, lock, "{functions}");
+        }
+    }
+}
