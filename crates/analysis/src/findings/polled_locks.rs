@@ -43,5 +43,8 @@ pub(super) fn name_holder(
             (None, None) => return,
         },
     };
+    // Who asks is not the cause of its own wait. Nor is the holder marked as it: the list tells of the end
+    // of the window, and another one may have had the lock before.
+    finding.lines.iter_mut().for_each(|line| line.is_cause = false);
     finding.lines.push(FindingLine { function, ..FindingLine::without_function(text, 0.0, false) });
 }
