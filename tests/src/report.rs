@@ -85,6 +85,18 @@ pub struct FindingHop {
     /// The thread, in chains of waits that had not ended.
     #[serde(default)]
     pub tid: Option<u32>,
+    /// The process, if it is one.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// What runs there.
+    #[serde(default)]
+    pub program: Option<String>,
+    /// The thread's name, if it is one that has a name of its own.
+    #[serde(default)]
+    pub thread_name: Option<String>,
+    /// How many threads, at least one; 0 if the report is older.
+    #[serde(default)]
+    pub threads: u64,
     /// The function.
     pub function: Option<String>,
     /// What the thread did, in words.
@@ -96,6 +108,9 @@ pub struct FindingHop {
 pub struct FindingCause {
     /// As [`Blame::kind`].
     pub kind: String,
+    /// Its part of the target's active time.
+    #[serde(default)]
+    pub share: f64,
     /// It in words.
     pub text: String,
 }
@@ -461,11 +476,28 @@ impl Waits {
     }
 }
 
+impl Finding {
+    /// The last hop, who is told to be the cause. None if it is who waits, or if the cause is not
+    /// known.
+    #[must_use]
+    pub fn accused(&self) -> Option<&FindingHop> {
+        let is_known = self.cause.kind != "unattributed" && self.chain.len() > 1;
+        self.chain.last().filter(|_| is_known)
+    }
+}
+
 impl Blame {
     /// The ids of the threads from the wait on.
     #[must_use]
     pub fn path(&self) -> Vec<u32> {
         self.chain.iter().map(|thread| thread.tid).collect()
+    }
+
+    /// The thread that a chain ends at: what it did then is why the wait took so long, be it work, a
+    /// sleep, or a wait for a disk. None if it is the waiting thread itself, or if nobody is blamed.
+    #[must_use]
+    pub fn accused(&self) -> Option<&Named> {
+        self.chain.last().filter(|_| self.reason.is_none() && self.kind != "unattributed")
     }
 
     /// The thread that the blame accuses: it worked, or was kept from its CPU.
@@ -592,7 +624,7 @@ impl Report {
         }
         for waits in self.waits.iter().filter(|waits| waits.cause == cause) {
             for blame in &waits.blame {
-                let right = blame.blamed_tid().is_none_or(|tid| [one, other].contains(&tid));
+                let right = blame.accused().is_none_or(|it| [one, other].contains(&it.tid));
                 ensure!(right, "a wrong culprit: {blame:?}");
             }
         }

@@ -1,12 +1,17 @@
-"""The backend: it has a price for whoever asks, after a while."""
+"""The backend: it has a price for whoever asks, after a while, and it logs how long that took."""
 
 import socketserver
 import sys
 import time
 
 
+LOG = open(sys.argv[2], "a")
+
+
 def look_up_price():
+    begin = time.monotonic()
     time.sleep(0.2)
+    print("look_up_price", time.monotonic() - begin, file=LOG, flush=True)
     return b"42"
 
 

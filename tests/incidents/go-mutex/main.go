@@ -23,14 +23,16 @@ func updateCache(key int) {
 }
 
 //go:noinline
-func saveCache(file *os.File, block []byte, pause time.Duration) {
+func saveCache(file *os.File, block []byte, pause time.Duration) time.Duration {
 	mutex.Lock()
 	defer mutex.Unlock()
-	for begin := time.Now(); time.Since(begin) < 240*time.Millisecond; {
+	begin := time.Now()
+	for time.Since(begin) < 240*time.Millisecond {
 		file.WriteAt(block, 0)
 		file.Sync()
 		time.Sleep(pause)
 	}
+	return time.Since(begin)
 }
 
 func handle(key int, log *os.File, ownThread bool) {
@@ -54,6 +56,10 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
+	saves, err := os.Create(os.Args[4])
+	if err != nil {
+		panic(err)
+	}
 	ownThread := os.Args[3] == "threads"
 	for key := 0; key < 6; key++ {
 		go handle(key, log, ownThread)
@@ -66,7 +72,8 @@ func main() {
 	}
 	block := make([]byte, 1<<20)
 	for {
-		saveCache(file, block, pause)
+		held := saveCache(file, block, pause)
+		fmt.Fprintln(saves, "saveCache", held.Seconds())
 		time.Sleep(20 * time.Millisecond)
 	}
 }

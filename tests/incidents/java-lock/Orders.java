@@ -12,9 +12,12 @@ public class Orders {
         }
     }
 
-    static void exportLedger() throws InterruptedException {
+    /** Returns for how many seconds it held the lock. */
+    static double exportLedger() throws InterruptedException {
         synchronized (LEDGER) {
+            long begin = System.nanoTime();
             Thread.sleep(300);
+            return (System.nanoTime() - begin) / 1e9;
         }
     }
 
@@ -37,10 +40,11 @@ public class Orders {
                 }
             }, "order-" + number).start();
         }
+        PrintWriter exports = new PrintWriter(new FileWriter(arguments[1]), true);
         Thread exporter = new Thread(() -> {
             try {
                 while (true) {
-                    exportLedger();
+                    exports.println("exportLedger " + exportLedger());
                     Thread.sleep(20);
                 }
             } catch (InterruptedException e) {

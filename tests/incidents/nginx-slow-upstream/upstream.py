@@ -1,8 +1,12 @@
-"""The application behind nginx: it computes for a while for each request."""
+"""The application behind nginx: it computes for a while for each request, and logs how long."""
 
 import http.server
 import socketserver
 import sys
+import time
+
+
+LOG = open(sys.argv[2], "a")
 
 
 def render_invoice():
@@ -14,7 +18,9 @@ def render_invoice():
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        begin = time.monotonic()
         body = render_invoice()
+        print("render_invoice", time.monotonic() - begin, file=LOG, flush=True)
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -5,8 +5,13 @@ import sys
 import time
 
 
+LOG = open(sys.argv[2], "a")
+
+
 def reserve_stock():
+    begin = time.monotonic()
     time.sleep(0.6)
+    print("reserve_stock", time.monotonic() - begin, file=LOG, flush=True)
 
 
 class Handler(socketserver.StreamRequestHandler):

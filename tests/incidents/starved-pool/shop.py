@@ -26,9 +26,12 @@ def upload_to_partner():
 
 def export_orders(pool):
     connection = pool.acquire()
+    begin = time.monotonic()
     connection.execute("SELECT count(*) FROM orders").fetchone()
     upload_to_partner()
+    held = time.monotonic() - begin
     pool.release(connection)
+    return held
 
 
 def show_orders(pool):
@@ -50,9 +53,10 @@ def main():
     pool, log = Pool(sys.argv[1], 1), open(sys.argv[2], "a")
     for _ in range(5):
         threading.Thread(target=serve, args=(pool, log)).start()
+    exports = open(sys.argv[3], "a")
     print("ready", flush=True)
     while True:
-        export_orders(pool)
+        print("export_orders", export_orders(pool), file=exports, flush=True)
         time.sleep(0.01)
 
 

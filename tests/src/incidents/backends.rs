@@ -1,13 +1,14 @@
 //! What stands behind a service, and does not answer in time.
 
-use std::{fs, path::PathBuf, process::Command, time::Duration};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 
 use super::{
+    parties::Party,
     scene::{Scene, source_path},
     services::{first_child, start_clients},
-    trouble::{Innocent, Trouble},
+    trouble::{ClientLog, Trouble},
 };
 use crate::{programs, wait_until::wait_until};
 
@@ -28,7 +29,8 @@ pub fn start_stopped_cache(scene: &Scene) -> Result<Trouble> {
     );
     Ok(Trouble::for_process(web, truth)
         .cause(&["redis-server", "is stopped"])
-        .innocents([Innocent::Process(web)])
+        .context(&["load_session"])
+        .culprits([Party::Process(pid)])
         .once_recorded(move || {
             // SAFETY: takes plain integers; the server has not been reaped.
             let sent = unsafe { libc::kill(pid.cast_signed(), libc::SIGSTOP) };
@@ -65,6 +67,10 @@ pub fn start_php_pool(scene: &Scene) -> Result<Trouble> {
         Ok(scene.path(name))
     };
     copy("report.php")?;
+    // The pool's process is another user.
+    let rates = scene.path("rates");
+    fs::write(&rates, "")?;
+    fs::set_permissions(&rates, fs::Permissions::from_mode(0o666))?;
     let mut fpm = Command::new(find_php_fpm()?);
     fpm.args(["--nodaemonize", "--fpm-config"]).arg(copy("pool.conf")?);
     let fpm = scene.start(&mut fpm)?;
@@ -78,15 +84,23 @@ pub fn start_php_pool(scene: &Scene) -> Result<Trouble> {
     wait_until("nginx to listen", || Ok(front.exists().then_some(())))?;
     let (clients, log) = start_clients(scene, front.as_os_str(), 3, Duration::from_millis(800))?;
     let worker = first_child(nginx)?;
+    let rates = ClientLog { path: rates, least: Duration::from_millis(390) };
     let truth = format!(
         "The pool of php-fpm {fpm} has one process, {child}, which sleeps 400 ms in fetch_rates \
          (usleep) for each request; the requests of three threads of python3 {clients} \
          (http_clients.py) queue for it behind the target, nginx's worker {worker}."
     );
     Ok(Trouble::for_process(worker, truth)
-        .cause(&["php-fpm", r"(?i)\bsleeps"])
-        .innocents([Innocent::Process(clients), Innocent::Process(fpm), Innocent::Process(nginx)])
-        .log(log))
+        .cause(&["php-fpm", r"(?i)\bsleeps in .*(usleep|fetch_rates)"])
+        .known_miss(
+            "frames of PHP are not read, and Debian's php-fpm has no symbols for its own: the process and \
+             that it sleeps are named, the function is not",
+            &["php-fpm", r"(?i)\bsleeps"],
+        )
+        .culprits([Party::Process(child)])
+        .involved([Party::Process(worker)])
+        .log(log)
+        .culprit_log(rates))
 }
 
 /// Debian puts the version into the name.

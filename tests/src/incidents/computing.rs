@@ -3,11 +3,13 @@
 use std::{fs, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use regex::Regex;
 
 use super::{
+    parties::Party,
     scene::{Scene, source_path},
     services::{start_clients, wait_for_operations},
-    trouble::{ClientLog, Innocent, Trouble},
+    trouble::{ClientLog, Trouble},
 };
 use crate::{cgroup::Cgroup, wait_until::wait_until};
 
@@ -26,8 +28,9 @@ pub fn start_gil(scene: &Scene) -> Result<Trouble> {
     let cpu_time = move || cpu_ticks(service, report);
     let before = cpu_time()?;
     Ok(Trouble::for_process(service, truth)
-        .cause(&["build_report", "service"])
-        .innocents([Innocent::Process(clients)])
+        .cause(&["build_report", r"service\.py", &report.to_string()])
+        .culprits([Party::Thread(report)])
+        .involved([Party::Process(service)])
         .log(log)
         .proof(move || {
             let used = cpu_time()? - before;
@@ -72,7 +75,9 @@ pub fn start_quota(scene: &Scene) -> Result<Trouble> {
         Ok(())
     });
     Ok(Trouble::for_process(worker, truth)
-        .cause(&["(?i)throttled", &regex::escape(&name)])
+        .cause(&["(?i)quota", &regex::escape(&name)])
+        .context(&[r"thumbnails\.py is throttled"])
+        .culprits([Party::Process(worker)])
         .log(log)
         .proof(move || {
             let times = wait_until("it to be throttled again and again", || {
@@ -87,7 +92,7 @@ pub fn start_starvation(scene: &Scene) -> Result<Trouble> {
     let front = scene.path("front");
     let crunch = scene.compile_c("cpu-starvation/crunch.c")?;
     let server = scene.start_python("cpu-starvation/server.py", [&front])?;
-    let (clients, log) = start_clients(scene, front.as_os_str(), 1, Duration::from_millis(20))?;
+    let (_, log) = start_clients(scene, front.as_os_str(), 1, Duration::from_millis(20))?;
     let cpus = std::thread::available_parallelism()?.get();
     let hungry = (0..4 * cpus)
         .map(|_| scene.start_and_wait(&mut Command::new(&crunch)))
@@ -104,8 +109,9 @@ pub fn start_starvation(scene: &Scene) -> Result<Trouble> {
     };
     let before = waited()?;
     Ok(Trouble::for_process(server, truth)
-        .cause(&["(?i)starv|wait(s|ed|ing)? for a CPU|queued", r"\bcrunch\b"])
-        .innocents([Innocent::Process(clients)])
+        .cause(&[r"\bcrunch\b"])
+        .context(&[r"server\.py .*(?i:starv|waits? for a CPU)"])
+        .culprits(hungry.into_iter().map(Party::Process))
         .log(log)
         .proof(move || {
             let ns = wait_until("it to wait for a CPU", || {
@@ -131,8 +137,12 @@ pub fn start_compiler(scene: &Scene) -> Result<Trouble> {
     let truth = "The target, make, waits for c++, and that for cc1plus, which works on heavy.cc."
         .to_owned();
     let heavy = scene.path("heavy.cc");
-    let mut trouble =
-        Trouble::for_process(0, truth).cause(&["cc1plus", r"heavy\.cc"]).proof(move || {
+    // All that make starts are its own, and the four small files take their time as well.
+    let names = Regex::new(r"^(make|sh|c\+\+|g\+\+|cc|gcc|cc1|cc1plus|as|collect2|ld)$")?;
+    let mut trouble = Trouble::for_process(0, truth)
+        .cause(&["cc1plus", r"heavy\.cc"])
+        .culprits([Party::Named(names)])
+        .proof(move || {
             wait_until("the compiler to work on heavy.cc", || find_process("cc1plus", "heavy.cc"))
                 .map(|pid| format!("cc1plus {pid} works on {}", heavy.display()))
         });

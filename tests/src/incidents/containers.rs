@@ -5,6 +5,7 @@ use std::{fs, process::Command, time::Duration};
 use anyhow::{Context as _, Result};
 
 use super::{
+    parties::Party,
     scene::{Scene, source_path},
     services::wait_for_operations,
     trouble::{ClientLog, Trouble},
@@ -22,6 +23,7 @@ pub fn start(scene: &Scene) -> Result<Trouble> {
         fs::copy(source_path(&format!("containers/{script}")), volume.join(script))?;
     }
     let log = ClientLog { path: volume.join("log"), least: Duration::from_millis(15) };
+    let counts = ClientLog { path: volume.join("counts"), least: Duration::from_millis(15) };
     let engine = Engine::start()?;
     let host = engine.host();
     // From here on it is ended on every way out, and first its containers.
@@ -42,14 +44,19 @@ pub fn start(scene: &Scene) -> Result<Trouble> {
         pids.push(docker(&["inspect", "--format", "{{.State.Pid}}", name])?);
     }
     wait_for_operations(&log, 3)?;
+    let prices = pids.first().context("no container")?;
+    let culprit = Party::Process(prices.parse()?);
     let truth = format!(
-        "sh {} (prices.sh) in container prices counts for each question. The target, container shop \
+        "sh {prices} (prices.sh) in container prices counts for each question. The target, container shop \
          (sh {}, shop.sh), waits for its answer.",
-        pids.first().context("no container")?,
         pids.last().context("no container")?
     );
-    let mut trouble =
-        Trouble::for_process(0, truth).cause(&[r"prices\.sh", r"\bprices\b[^.]"]).log(log);
+    let mut trouble = Trouble::for_process(0, truth)
+        .cause(&[r"prices\.sh in prices\b", "runs on a CPU"])
+        .context(&[r"shop\.sh in shop\b"])
+        .culprits([culprit])
+        .log(log)
+        .culprit_log(counts);
     trouble.target = ["--container", "shop"].map(str::to_owned).to_vec();
     trouble.environment = vec![("DOCKER_HOST", host)];
     Ok(trouble)

@@ -10,9 +10,10 @@ use std::{
 use anyhow::{Result, ensure};
 
 use super::{
+    parties::Party,
     scene::{Scene, source_path},
     services::wait_for_operations,
-    trouble::{ClientLog, Innocent, Trouble},
+    trouble::{ClientLog, Trouble},
 };
 use crate::{programs, wait_until::wait_until};
 
@@ -35,8 +36,10 @@ pub fn start_mariadb(scene: &Scene) -> Result<Trouble> {
          mariadbd {pid}, and that for the row."
     );
     Ok(Trouble::for_process(shop, truth)
-        .cause(&[r"cron_tx\.py", "call_payment_api", "row lock"])
-        .innocents([Innocent::Process(shop)])
+        .cause(&[r"cron_tx\.py", "sleeps in call_payment_api"])
+        .context(&["row lock", r"checkout\.py"])
+        .culprits([Party::Process(job)])
+        .involved([Party::Process(pid)])
         .log(log)
         .proof(move || {
             wait_until("a session to wait for the row", || {
@@ -76,8 +79,9 @@ pub fn start_sqlite(scene: &Scene) -> Result<Trouble> {
         database.display()
     );
     Ok(Trouble::for_process(desk, truth)
-        .cause(&["lock of the SQLite database", "save_booking"])
-        .innocents([Innocent::Process(desk)])
+        .cause(&[r"import_prices\.py", "fetch_prices"])
+        .context(&["lock of the SQLite database", "save_booking"])
+        .culprits([Party::Process(import)])
         .log(log)
         .proof(move || find_writer(&database, import)))
 }

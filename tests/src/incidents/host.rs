@@ -9,11 +9,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use regex::Regex;
 
 use super::{
+    parties::Party,
     scene::{Scene, python},
     services::wait_for_operations,
-    trouble::{ClientLog, Innocent, Trouble},
+    trouble::{ClientLog, Trouble},
 };
 use crate::{loop_disk::LoopDisk, wait_until::wait_until};
 
@@ -45,7 +47,9 @@ pub fn start_noisy_disk(scene: &Scene) -> Result<Trouble> {
     let written = move || sectors_written(&name);
     let before = written()?;
     Ok(Trouble::for_process(target, truth)
-        .cause(&["fsync|commit_entry", &device, r"too: .*\bdd\b"])
+        .cause(&[&device])
+        .context(&["fsync|commit_entry", r"too: .*\bdd\b"])
+        .culprits([Party::Named(Regex::new("^dd$")?)])
         .log(log)
         .proof(move || {
             let megabytes = wait_until("the disk to be written to", || {
@@ -72,12 +76,7 @@ pub fn start_hung_fuse(scene: &Scene) -> Result<Trouble> {
     let mount = mount_bucketfs(scene)?;
     let reader = scene.start_python("fuse-hang/summarise.py", [&mount.file])?;
     wait_for_hang(reader)?;
-    // Nobody sees the server go to sleep: what it is in is not to be known.
-    Ok(hang(reader, &mount, "before the recording").cause(&[
-        "(?i)still waiting",
-        "bucketfs",
-        r"summarise\.py|read_report",
-    ]))
+    Ok(hang(reader, &mount, "before the recording"))
 }
 
 /// Hangs once offwake looks.
@@ -86,7 +85,8 @@ pub fn start_hanging_fuse(scene: &Scene) -> Result<Trouble> {
     let (reader, mut input) =
         scene.start_with_input(python("fuse-hang/summarise.py").arg(&mount.file).arg("wait"))?;
     Ok(hang(reader, &mount, "within the recording")
-        .cause(&["(?i)still waiting", "bucketfs", "fetch_object"])
+        // It is the lab that has it wait, until offwake looks.
+        .involved([Party::Process(std::process::id())])
         .once_recorded(move || Ok(input.write_all(b"\n")?)))
 }
 
@@ -111,7 +111,11 @@ fn hang(reader: u32, mount: &HungMount, when: &str) -> Trouble {
         mount.file.display(),
         mount.server
     );
-    Trouble::for_process(reader, truth).proof(move || wait_for_hang(reader))
+    Trouble::for_process(reader, truth)
+        .cause(&["bucketfs", "fetch_object"])
+        .context(&["(?i)still waiting", r"summarise\.py", "read_report"])
+        .culprits([Party::Process(mount.server)])
+        .proof(move || wait_for_hang(reader))
 }
 
 fn wait_for_hang(reader: u32) -> Result<String> {
@@ -138,7 +142,8 @@ pub fn start_slow_pipe(scene: &Scene) -> Result<Trouble> {
     );
     Ok(Trouble::for_process(collector, truth)
         .cause(&[r"indexer\.py", "index_events"])
-        .innocents([Innocent::Process(collector)])
+        .context(&[r"collector\.py", "emit_event"])
+        .culprits([Party::Process(indexer)])
         .log(log)
         .proof(move || {
             let bytes = wait_until("the pipe to be full", || {

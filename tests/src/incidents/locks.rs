@@ -9,9 +9,10 @@ use anyhow::{Context, Result, ensure};
 use regex::Regex;
 
 use super::{
+    parties::Party,
     scene::{Scene, source_path},
-    services::wait_for_operations,
-    trouble::{ClientLog, Innocent, Trouble},
+    services::{first_child, wait_for_operations},
+    trouble::{ClientLog, Trouble},
 };
 use crate::wait_until::wait_until;
 
@@ -20,8 +21,9 @@ pub fn start_java(scene: &Scene) -> Result<Trouble> {
     let source = source_path("java-lock/Orders.java");
     scene.execute(Command::new("javac").arg("-d").arg(scene.path("")).arg(source))?;
     let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(20) };
+    let exports = ClientLog { path: scene.path("exports"), least: Duration::from_millis(300) };
     let mut java = Command::new("java");
-    java.arg("-cp").arg(scene.path("")).arg("Orders").arg(&log.path);
+    java.arg("-cp").arg(scene.path("")).arg("Orders").args([&log.path, &exports.path]);
     let java = scene.start_and_wait(&mut java)?;
     wait_for_operations(&log, 8)?;
     let threads = thread_names(java)?;
@@ -33,8 +35,10 @@ pub fn start_java(scene: &Scene) -> Result<Trouble> {
     );
     Ok(Trouble::for_process(java, truth)
         .cause(&["ledger-export", r"(?i)\bsleep|exportLedger"])
-        .innocents([Innocent::Named(Regex::new("^order-")?)])
-        .log(log))
+        .context(&["waits for .*lock"])
+        .culprits([Party::Named(Regex::new("^ledger-export")?)])
+        .log(log)
+        .culprit_log(exports))
 }
 
 /// Goroutines that share threads.
@@ -55,21 +59,29 @@ fn start_go(scene: &Scene, mode: &str, work: &str) -> Result<Trouble> {
     go.args(["build", "-o"]).arg(&program).arg(source_path("go-mutex/main.go"));
     scene.execute(&mut go)?;
     let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(20) };
+    let saves = ClientLog { path: scene.path("saves"), least: Duration::from_millis(240) };
     let mut service = Command::new(&program);
-    service.arg(&log.path).arg(scene.path_on_disk("saved")).arg(mode);
+    service.arg(&log.path).arg(scene.path_on_disk("saved")).arg(mode).arg(&saves.path);
     let service = scene.start_and_wait(&mut service)?;
     wait_for_operations(&log, 12)?;
     let truth = format!(
         "Six goroutines ({mode}) of the target, cache-service {service}, wait in main.updateCache for \
          a sync.Mutex, which the one in main.saveCache holds while it {work}."
     );
-    Ok(Trouble::for_process(service, truth).cause(&["cache-service", "saveCache"]).log(log))
+    Ok(Trouble::for_process(service, truth)
+        .cause(&["cache-service", "saveCache"])
+        // Any goroutine may be on any thread.
+        .culprits([Party::Process(service)])
+        .log(log)
+        .culprit_log(saves))
 }
 
 /// A pool of one.
 pub fn start_starved_pool(scene: &Scene) -> Result<Trouble> {
     let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(50) };
-    let shop = scene.start_python("starved-pool/shop.py", [&scene.path("database"), &log.path])?;
+    let exports = ClientLog { path: scene.path("exports"), least: Duration::from_millis(500) };
+    let arguments = [&scene.path("database"), &log.path, &exports.path];
+    let shop = scene.start_python("starved-pool/shop.py", arguments)?;
     wait_for_operations(&log, 6)?;
     let truth = format!(
         "Five threads of the target, python3 {shop} (shop.py), wait in Pool.acquire for the one \
@@ -78,9 +90,12 @@ pub fn start_starved_pool(scene: &Scene) -> Result<Trouble> {
     );
     let others = thread_names(shop)?.into_keys().filter(|tid| *tid != shop);
     Ok(Trouble::for_process(shop, truth)
-        .cause(&["upload_to_partner", "shop"])
-        .innocents(others.map(Innocent::Thread))
-        .log(log))
+        .cause(&["sleeps in upload_to_partner", "shop"])
+        .context(&["acquire"])
+        .culprits([Party::Thread(shop)])
+        .innocents(others.map(Party::Thread))
+        .log(log)
+        .culprit_log(exports))
 }
 
 /// Two mutexes in the wrong order, long ago.
@@ -88,28 +103,35 @@ pub fn start_deadlock(scene: &Scene) -> Result<Trouble> {
     let program = scene.compile_c("deadlock/bank.c")?;
     let bank = scene.start_and_wait(&mut Command::new(program))?;
     wait_for_deadlock(bank)?;
-    Ok(deadlock(bank, "before the recording"))
+    deadlock(bank, "before the recording")
 }
 
 /// The same, in front of everybody's eyes.
 pub fn start_deadlock_later(scene: &Scene) -> Result<Trouble> {
     let program = scene.compile_c("deadlock/bank.c")?;
     let (bank, mut input) = scene.start_with_input(Command::new(program).arg("wait"))?;
-    Ok(deadlock(bank, "within the recording").once_recorded(move || Ok(input.write_all(b"\n")?)))
+    // It is the lab that has it wait, until offwake looks.
+    let lab = Party::Process(std::process::id());
+    Ok(deadlock(bank, "within the recording")?
+        .involved([lab])
+        .once_recorded(move || Ok(input.write_all(b"\n")?)))
 }
 
-fn deadlock(bank: u32, when: &str) -> Trouble {
+fn deadlock(bank: u32, when: &str) -> Result<Trouble> {
+    let regex = Regex::new("^to-(savings|checking)")?;
     let truth = format!(
         "Two threads of the target, bank {bank}, are in a deadlock in transfer that began {when}: \
          to-savings has the mutex of checking and wants that of savings, to-checking the other way \
          round. The main thread waits for both."
     );
-    Trouble::for_process(bank, truth)
-        .cause(&["DEADLOCK", "to-savings", "to-checking", "transfer"])
+    Ok(Trouble::for_process(bank, truth)
+        .cause(&["DEADLOCK"])
+        .context(&["to-savings", "to-checking", "transfer"])
+        .culprits([Party::Named(regex)])
         .proof(move || {
             let threads = wait_for_deadlock(bank)?;
             Ok(format!("all of them sleep on a futex: {threads:?}"))
-        })
+        }))
 }
 
 fn wait_for_deadlock(bank: u32) -> Result<BTreeMap<u32, String>> {
@@ -136,7 +158,9 @@ pub fn start_file_lock(scene: &Scene) -> Result<Trouble> {
         lock.display()
     );
     Ok(Trouble::for_process(shop, truth)
-        .cause(&[r"backup\.py", "upload_archive"])
+        .cause(&[r"backup\.py", "sleeps in upload_archive"])
+        .context(&[r"shop\.py", "take_from_stock", "lock"])
+        .culprits([Party::Process(backup)])
         .log(log)
         .proof(move || find_in_proc_locks(&lock, backup, shop)))
 }
@@ -160,7 +184,8 @@ pub fn start_script_lock(scene: &Scene) -> Result<Trouble> {
     );
     Ok(Trouble::for_process(report, truth)
         .cause(&[r"upload\.py", "upload_dump"])
-        .innocents([Innocent::Process(report), Innocent::Process(backup)])
+        .context(&["lock"])
+        .culprits([Party::Process(first_child(backup)?)])
         .proof(move || {
             ensure!(!PathBuf::from(format!("/proc/{taker}")).exists(), "flock {taker} lives");
             let still = find_taker(&lock)?.context("nobody waits for the lock any more")?;

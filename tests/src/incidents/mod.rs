@@ -16,18 +16,21 @@ pub mod criteria;
 mod databases;
 mod host;
 mod locks;
+mod parties;
 mod postgres;
 mod remote;
 mod run;
 mod scene;
 mod services;
+mod told;
 mod trouble;
 
 use anyhow::{Context, Result};
 
-pub use run::{FIRST_CARD, Keep, Options, check_trouble, run};
+pub use parties::{Others, Parties, Party};
+pub use run::{FIRST_CARD, Keep, Measure, Options, check_trouble, run};
 pub use scene::Scene;
-pub use trouble::{ClientLog, Innocent, Trouble};
+pub use trouble::{ClientLog, KnownMiss, Trouble};
 
 /// Trouble of one kind.
 #[derive(Clone, Copy)]

@@ -8,10 +8,12 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
+use regex::Regex;
 
 use super::{
+    parties::Party,
     scene::{Scene, source_path},
-    trouble::{ClientLog, Innocent, Trouble},
+    trouble::{ClientLog, Trouble},
 };
 use crate::{programs, wait_until::wait_until};
 
@@ -33,7 +35,7 @@ pub fn start_row_lock(scene: &Scene) -> Result<Trouble> {
          (checkout.py), waits in checkout for its own session, and that for the row.",
         shop.job, shop.clients
     );
-    Ok(finish(shop.clients, &shop, 1, truth))
+    finish(shop.clients, &shop, 1, truth)
 }
 
 /// Ten clients, and the server as a whole.
@@ -45,7 +47,7 @@ pub fn start_clients(scene: &Scene) -> Result<Trouble> {
          target is the whole server: postgres {} and its children.",
         shop.job, shop.clients, shop.server
     );
-    Ok(finish(shop.server, &shop, 8, truth))
+    finish(shop.server, &shop, 8, truth)
 }
 
 /// One client, and a whole machine of which the rest is idle.
@@ -65,9 +67,9 @@ pub fn start_mixed_host(scene: &Scene) -> Result<Trouble> {
          which redis and nginx are idle ({idle:?}).",
         shop.job, shop.clients
     );
-    let mut trouble = finish(shop.clients, &shop, 1, truth);
+    let mut trouble = finish(shop.clients, &shop, 1, truth)?.beside_others();
     trouble.target = vec!["--all".to_owned()];
-    trouble.innocents.extend(idle.into_iter().map(Innocent::Process));
+    trouble.parties.innocents.extend(idle.into_iter().map(Party::Process));
     Ok(trouble)
 }
 
@@ -91,11 +93,15 @@ fn start(scene: &Scene, clients: u32) -> Result<Shop> {
     Ok(Shop { server: pid, job, clients, directory, log })
 }
 
-fn finish(target: u32, shop: &Shop, least_waiting: usize, truth: String) -> Trouble {
+fn finish(target: u32, shop: &Shop, least_waiting: usize, truth: String) -> Result<Trouble> {
+    let postgres = Regex::new("^postgres")?;
     let directory = shop.directory.clone();
-    Trouble::for_process(target, truth)
-        .cause(&[r"cron_tx\.py", "call_payment_api"])
-        .innocents([Innocent::Process(shop.clients)])
+    Ok(Trouble::for_process(target, truth)
+        .cause(&[r"cron_tx\.py", "sleeps in call_payment_api"])
+        .context(&["waits for a lock of another postgres"])
+        .culprits([Party::Process(shop.job)])
+        .involved([Party::Named(postgres)])
+        .innocents([Party::Process(shop.clients)])
         .log(ClientLog { path: shop.log.clone(), least: Duration::from_millis(150) })
         .proof(move || {
             wait_until("a session that holds the row, and enough that wait for it", || {
@@ -106,7 +112,7 @@ fn finish(target: u32, shop: &Shop, least_waiting: usize, truth: String) -> Trou
                     count("idle in transaction") == 1 && count("waits") >= least_waiting;
                 Ok(is_proved.then_some(sessions))
             })
-        })
+        }))
 }
 
 /// Who holds what and waits for whom, by PostgreSQL itself, all at one moment.

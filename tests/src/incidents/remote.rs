@@ -5,10 +5,12 @@ use std::{fs, process::Command, time::Duration};
 use anyhow::{Context, Result, ensure};
 
 use super::{
+    parties::Party,
     scene::{Scene, python},
     services::wait_for_operations,
-    trouble::{ClientLog, Innocent, Trouble},
+    trouble::{ClientLog, Trouble},
 };
+use crate::wait_until::wait_until;
 
 const CLIENT: &str = "10.111.0.1";
 const SERVER: &str = "10.111.0.2";
@@ -31,8 +33,10 @@ pub fn start_network_server(scene: &Scene) -> Result<Trouble> {
         ip(&["-n", namespace, "address", "add", &format!("{address}/24"), "dev", "veth0"])?;
         ip(&["-n", namespace, "link", "set", "veth0", "up"])?;
     }
+    let prices = ClientLog { path: scene.path("prices"), least: Duration::from_millis(25) };
     let server = python("network-server/basket.py");
-    let server = scene.start_and_wait(within(&there, &server).args([SERVER, "8080"]))?;
+    let mut server = within(&there, &server);
+    let server = scene.start_and_wait(server.args([SERVER, "8080"]).arg(&prices.path))?;
     let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(25) };
     let client = python("http_clients.py");
     let mut client = within(&here, &client);
@@ -46,8 +50,10 @@ pub fn start_network_server(scene: &Scene) -> Result<Trouble> {
     );
     Ok(Trouble::for_process(client, truth)
         .cause(&[r"basket\.py", "price_basket"])
-        .innocents([Innocent::Process(client)])
-        .log(log))
+        .context(&[r"http_clients\.py .* in ask"])
+        .culprits([Party::Process(server)])
+        .log(log)
+        .culprit_log(prices))
 }
 
 fn ip(arguments: &[&str]) -> Result<()> {
@@ -69,7 +75,9 @@ fn within(namespace: &str, command: &Command) -> Command {
 pub fn start_silent_resolver(scene: &Scene) -> Result<Trouble> {
     let settings = scene.path("resolv.conf");
     fs::write(&settings, format!("nameserver {RESOLVER}\noptions timeout:1 attempts:2\n"))?;
-    let server = scene.start_python("silent-resolver/silent.py", [RESOLVER])?;
+    let ignored = scene.path("ignored");
+    let server = scene
+        .start_python("silent-resolver/silent.py", [RESOLVER.as_ref(), ignored.as_os_str()])?;
     let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(1500) };
     let mailer = python("silent-resolver/mailer.py");
     let mut unshare = Command::new("unshare");
@@ -84,9 +92,16 @@ pub fn start_silent_resolver(scene: &Scene) -> Result<Trouble> {
          ends with a timeout of a second."
     );
     Ok(Trouble::for_process(mailer, truth)
-        .cause(&[
-            "find_mail_server|getaddrinfo|res_send",
-            r"(?i)127\.0\.5\.3|\budp\b|\bDNS\b|\btime-?outs?\b|\btimed out",
-        ])
-        .log(log))
+        .cause(&[r"no answer from the name server 127\.0\.5\.3"])
+        .context(&[r"find_mail_server", r"silent\.py"])
+        .culprits([Party::Process(server)])
+        .log(log)
+        .proof(move || {
+            let count = || Ok::<_, anyhow::Error>(fs::read_to_string(&ignored)?.lines().count());
+            let before = count()?;
+            let queries = wait_until("queries to come in", || {
+                Ok(Some(count()? - before).filter(|queries| *queries >= 2))
+            })?;
+            Ok(format!("the name server has ignored {queries} queries since"))
+        }))
 }

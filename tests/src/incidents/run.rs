@@ -3,14 +3,14 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 
 use super::{
-    Incident, Scene, Trouble,
-    criteria::{Card, Cause, Verdict, share_of_innocents},
+    ClientLog, Incident, Scene, Trouble,
+    criteria::{Card, Cause, Missed, OutputCost, Verdict},
 };
 use crate::{
     browser::Browser,
@@ -33,6 +33,10 @@ const SCREEN: (u32, u32) = (1600, 1000);
 /// The files that offwake writes, and that are kept if wanted.
 const OUTPUTS: [&str; 3] = ["html", "json", "offwake"];
 
+/// The outputs that are measured: what people and other programs read.
+const MEASURED: [&str; 8] =
+    ["md", "svg", "html", "json", "folded", "pftrace", "pb.gz", "speedscope.json"];
+
 /// Where the files of an incident go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keep {
@@ -42,11 +46,22 @@ pub enum Keep {
     In(PathBuf),
 }
 
+/// Whether sizes and times of outputs are measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// None is.
+    Nothing,
+    /// Each output is made from the recording once more, and timed.
+    Outputs,
+}
+
 /// How incidents are run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// What is kept.
     pub keep: Keep,
+    /// What is measured.
+    pub measure: Measure,
     /// The selector of the page's first card.
     pub card: String,
 }
@@ -61,11 +76,12 @@ pub struct Options {
 pub fn run(incident: &Incident, options: &Options) -> Result<Verdict> {
     let scene = Scene::new()?;
     let trouble = start(incident, &scene)?;
-    let (cause, innocents) = (Cause::new(&trouble.cause)?, trouble.innocents.clone());
+    let cause = Cause::new(&trouble.cause, &trouble.context)?;
+    let (parties, context) = (trouble.parties.clone(), trouble.context.clone());
+    let known_miss = trouble.known_miss.clone();
     let (truth, outcome) = profile(trouble)?;
     // It would only be in the way.
     drop(scene);
-    let summary = outcome.terminal();
     if let Keep::In(directory) = &options.keep {
         keep(directory, incident.name, &truth, &outcome)?;
     }
@@ -73,17 +89,29 @@ pub fn run(incident: &Incident, options: &Options) -> Result<Verdict> {
     let page = outcome.path("x.html");
     let card = if page.is_file() { read_card(&page, &options.card)? } else { None };
     let innocents = match fs::read_to_string(outcome.path("x.json")) {
-        Ok(json) => Some(share_of_innocents(&Report::parse(&json)?, &innocents)?),
+        Ok(json) => Some(parties.share_of_innocents(&Report::parse(&json)?)?),
         Err(_) => None,
     };
+    let summary = outcome.terminal();
+    let (lines, said) = cause.find_in(&summary).unzip();
+    let known_miss = known_miss.map(|miss| -> Result<_> {
+        let lines = Cause::new(&miss.least, &context)?.find_in(&summary);
+        Ok(Missed { reason: miss.reason, lines: lines.map(|(lines, _)| lines) })
+    });
     Ok(Verdict {
-        lines: cause.lines_until_named(&summary),
+        lines,
+        cause: said,
         card: match card {
-            Some(text) if cause.is_named_in(&text) => Card::Named,
+            Some(card) if cause.is_named_in(&card) => Card::Named,
             Some(_) => Card::NotNamed,
             None => Card::NoCard,
         },
         innocents,
+        known_miss: known_miss.transpose()?,
+        outputs: match options.measure {
+            Measure::Outputs => measure(&outcome)?,
+            Measure::Nothing => Vec::new(),
+        },
     })
 }
 
@@ -95,7 +123,7 @@ pub fn run(incident: &Incident, options: &Options) -> Result<Verdict> {
 pub fn check_trouble(incident: &Incident) -> Result<String> {
     let scene = Scene::new()?;
     let trouble = start(incident, &scene)?;
-    Cause::new(&trouble.cause)?;
+    Cause::new(&trouble.cause, &trouble.context)?;
     Ok(profile(trouble)?.0)
 }
 
@@ -116,7 +144,8 @@ fn profile(trouble: Trouble) -> Result<(String, Outcome)> {
     if !trouble.command.is_empty() {
         offwake = offwake.arg("--").args(&trouble.command);
     }
-    let logged = trouble.log.as_ref().map(|log| log.size()).transpose()?;
+    let size = |log: &Option<ClientLog>| log.as_ref().map(ClientLog::size).transpose();
+    let (logged, held) = (size(&trouble.log)?, size(&trouble.culprit_log)?);
     let running = offwake.start_recording()?;
     if let Some(action) = trouble.once_recorded {
         action().context("cannot begin the trouble")?;
@@ -129,21 +158,44 @@ fn profile(trouble: Trouble) -> Result<(String, Outcome)> {
     for line in proof.lines() {
         truth += &format!("\n  {line}");
     }
-    if let (Some(log), Some(size)) = (trouble.log, logged) {
-        let measured = log.read_from(size)?.check(log.least).context("measured by the client")?;
-        truth += &format!("\n  measured by the one that waits: {measured}");
+    for (log, size, whose) in [
+        (trouble.log, logged, "measured by the one that waits"),
+        (trouble.culprit_log, held, "measured by the one whose fault it is"),
+    ] {
+        if let (Some(log), Some(size)) = (log, size) {
+            let measured = log.read_from(size)?.check(log.least).context(whose)?;
+            truth += &format!("\n  {whose}: {measured}");
+        }
     }
     Ok((truth, outcome))
 }
 
-/// The text of the page's first card as it is shown, if the page has one.
-fn read_card(page: &Path, selector: &str) -> Result<Option<String>> {
+/// Makes each output from the recording.
+fn measure(outcome: &Outcome) -> Result<Vec<OutputCost>> {
+    let measure = |extension| -> Result<_> {
+        let name = format!("measured.{extension}");
+        let begin = Instant::now();
+        let made = outcome.report_of("x.offwake", &["-q", "-o", &name])?;
+        let seconds = begin.elapsed().as_secs_f64();
+        ensure!(made.status.success(), "cannot make {name}: {made}");
+        Ok(OutputCost { extension, size: fs::metadata(outcome.path(&name))?.len(), seconds })
+    };
+    MEASURED.into_iter().map(measure).collect()
+}
+
+/// The findings of the page's first card, if the page has one: of each the lines that are shown.
+fn read_card(page: &Path, selector: &str) -> Result<Option<Vec<Vec<String>>>> {
     let browser = Browser::start(SCREEN.0, SCREEN.1)?;
     browser.open(&page.canonicalize()?)?;
     browser.until("return document.getElementById('head').dataset.drawn === 'yes'")?;
     let selector = serde_json::to_string(selector)?;
-    let text = browser.run(&format!("return document.querySelector({selector})?.innerText"))?;
-    Ok(text.as_str().map(str::to_owned))
+    let card = browser.run(&format!(
+        "const card = document.querySelector({selector}); \
+         if (!card) return null; \
+         const shown = (of, what) => [...of.querySelectorAll(what)].filter((one) => one.offsetParent); \
+         return shown(card, 'li').map((li) => shown(li, 'p').map((p) => p.innerText))"
+    ))?;
+    Ok(serde_json::from_value(card)?)
 }
 
 fn keep(directory: &Path, name: &str, truth: &str, outcome: &Outcome) -> Result<()> {

@@ -5,8 +5,9 @@ use std::{ffi::OsStr, fs, path::Path, process::Command, time::Duration};
 use anyhow::{Context, Result, ensure};
 
 use super::{
+    parties::Party,
     scene::{Scene, source_path},
-    trouble::{ClientLog, Innocent, Trouble},
+    trouble::{ClientLog, Trouble},
 };
 use crate::{programs, wait_until::wait_until};
 
@@ -43,7 +44,8 @@ pub fn start_redis_queue(scene: &Scene) -> Result<Trouble> {
     });
     let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(100) };
     let worker = scene.start_python("redis-queue/worker.py", [&socket, &log.path])?;
-    let importer = scene.start_python("redis-queue/importer.py", [&socket])?;
+    let feed = ClientLog { path: scene.path("feed"), least: Duration::from_millis(150) };
+    let importer = scene.start_python("redis-queue/importer.py", [&socket, &feed.path])?;
     wait_for_operations(&log, 4)?;
     let truth = format!(
         "The target, python3 {worker} (worker.py), waits in next_order for redis-server {pid}, which has \
@@ -51,8 +53,11 @@ pub fn start_redis_queue(scene: &Scene) -> Result<Trouble> {
     );
     Ok(Trouble::for_process(worker, truth)
         .cause(&[r"importer\.py", "sleeps in read_feed"])
-        .innocents([Innocent::Process(pid), Innocent::Process(worker)])
-        .log(log))
+        .context(&["redis-server", "next_order"])
+        .culprits([Party::Process(importer)])
+        .innocents([Party::Process(pid)])
+        .log(log)
+        .culprit_log(feed))
 }
 
 /// A script in redis that takes long.
@@ -75,7 +80,9 @@ pub fn start_redis(scene: &Scene) -> Result<Trouble> {
     );
     Ok(Trouble::for_process(web, truth)
         .cause(&["redis-server", "(?i)evalGenericCommand|lua"])
-        .innocents([Innocent::Process(report), Innocent::Process(web)])
+        .context(&["load_session"])
+        .culprits([Party::Process(pid)])
+        .innocents([Party::Process(report)])
         .log(log)
         .proof(move || ask_redis_for_its_times(&socket)))
 }
@@ -99,7 +106,9 @@ fn ask_redis_for_its_times(socket: &Path) -> Result<String> {
 /// nginx before an application that computes.
 pub fn start_nginx(scene: &Scene) -> Result<Trouble> {
     let (upstream, front) = (scene.path("upstream"), scene.path("front"));
-    let application = scene.start_python("nginx-slow-upstream/upstream.py", [&upstream])?;
+    let renders = ClientLog { path: scene.path("renders"), least: Duration::from_millis(30) };
+    let arguments = [&upstream, &renders.path];
+    let application = scene.start_python("nginx-slow-upstream/upstream.py", arguments)?;
     let configuration = fs::read_to_string(source_path("nginx-slow-upstream/nginx.conf"))?;
     let directory = scene.path("");
     let configuration = configuration.replace("DIRECTORY", &directory.to_string_lossy());
@@ -118,8 +127,10 @@ pub fn start_nginx(scene: &Scene) -> Result<Trouble> {
     );
     Ok(Trouble::for_process(worker, truth)
         .cause(&[r"upstream\.py", "render_invoice"])
-        .innocents([Innocent::Process(clients), Innocent::Process(nginx)])
-        .log(log))
+        .culprits([Party::Process(application)])
+        .innocents([Party::Process(clients), Party::Process(nginx)])
+        .log(log)
+        .culprit_log(renders))
 }
 
 /// The first process that this one started and that is there.
@@ -143,8 +154,9 @@ pub fn start_delayed_ack(scene: &Scene) -> Result<Trouble> {
          that some 40 ms later."
     );
     Ok(Trouble::for_process(shop, truth)
-        .cause(&["(?i)delayed ACK", r"stock\.py"])
-        .innocents([Innocent::Process(stock), Innocent::Process(shop)])
+        .cause(&["(?i)delayed ACK"])
+        .context(&["count_stock", r"stock\.py"])
+        .innocents([Party::Process(stock)])
         .log(log)
         .proof(move || {
             let delayed = count_delayed_acks()?.saturating_sub(before);
@@ -166,7 +178,8 @@ fn count_delayed_acks() -> Result<u64> {
 /// A service whose pool of threads is busy with a slow backend.
 pub fn start_executor(scene: &Scene) -> Result<Trouble> {
     let (front, backend) = (scene.path("front"), scene.path("backend"));
-    let prices = scene.start_python("full-executor/prices.py", [&backend])?;
+    let look_ups = ClientLog { path: scene.path("look-ups"), least: Duration::from_millis(200) };
+    let prices = scene.start_python("full-executor/prices.py", [&backend, &look_ups.path])?;
     let service = scene.start_python("full-executor/service.py", [&front, &backend])?;
     let (clients, log) = start_clients(scene, front.as_os_str(), 16, Duration::from_millis(400))?;
     let truth = format!(
@@ -175,16 +188,20 @@ pub fn start_executor(scene: &Scene) -> Result<Trouble> {
          other threads wait for the pool. The clients are 16 threads of python3 {clients}."
     );
     Ok(Trouble::for_process(service, truth)
-        .cause(&[r"prices\.py", "look_up_price"])
-        .innocents([Innocent::Process(clients)])
-        .log(log))
+        .cause(&[r"prices\.py", "sleeps in look_up_price"])
+        .context(&["fetch_price"])
+        .culprits([Party::Process(prices)])
+        .involved([Party::Process(service)])
+        .log(log)
+        .culprit_log(look_ups))
 }
 
 /// An event loop that is blocked.
 pub fn start_node(scene: &Scene) -> Result<Trouble> {
     let front = scene.path("front");
     let mut node = Command::new("node");
-    node.arg(source_path("node-blocked-loop/server.js")).arg(&front);
+    let hashes = ClientLog { path: scene.path("hashes"), least: Duration::from_millis(30) };
+    node.arg(source_path("node-blocked-loop/server.js")).args([&front, &hashes.path]);
     let node = scene.start_and_wait(&mut node)?;
     let (clients, log) = start_clients(scene, front.as_os_str(), 3, Duration::from_millis(100))?;
     let truth = format!(
@@ -194,14 +211,17 @@ pub fn start_node(scene: &Scene) -> Result<Trouble> {
     );
     Ok(Trouble::for_process(clients, truth)
         .cause(&[r"server\.js", "(?i)pbkdf2|hashPassword"])
-        .innocents([Innocent::Process(clients)])
-        .log(log))
+        .context(&[r"http_clients\.py .* waits for node"])
+        .culprits([Party::Process(node)])
+        .log(log)
+        .culprit_log(hashes))
 }
 
 /// A client that polls with timeouts of its own until the answer comes.
 pub fn start_polling_client(scene: &Scene) -> Result<Trouble> {
     let socket = scene.path("stock");
-    let server = scene.start_python("polling-client/stock.py", [&socket])?;
+    let stock = ClientLog { path: scene.path("reserved"), least: Duration::from_millis(600) };
+    let server = scene.start_python("polling-client/stock.py", [&socket, &stock.path])?;
     let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(500) };
     let mut script = Command::new("sh");
     script.arg(source_path("polling-client/order.sh")).args([&socket, &log.path]);
@@ -212,7 +232,9 @@ pub fn start_polling_client(scene: &Scene) -> Result<Trouble> {
          python3 {server} (stock.py), which sleeps in reserve_stock."
     );
     Ok(Trouble::for_process(script, truth)
-        .cause(&[r"stock\.py", "reserve_stock"])
-        .innocents([Innocent::Process(script)])
-        .log(log))
+        .cause(&[r"stock\.py", "sleeps in reserve_stock"])
+        .context(&["curl"])
+        .culprits([Party::Process(server)])
+        .log(log)
+        .culprit_log(stock))
 }

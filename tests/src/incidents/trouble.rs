@@ -3,9 +3,8 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use regex::Regex;
 
-use crate::report::Blame;
+use super::parties::{Others, Parties, Party};
 
 type Action = Box<dyn FnOnce() -> Result<()>>;
 type Proof = Box<dyn FnOnce() -> Result<String>>;
@@ -20,28 +19,32 @@ pub struct Trouble {
     pub command: Vec<String>,
     /// The true cause in words, with process ids.
     pub truth: String,
-    /// Regular expressions that all have to match the lines that name the cause: who it is, and what
-    /// they do.
+    /// Regular expressions that all have to match the line of a finding that is marked as its cause:
+    /// who it is, and what they do.
     pub cause: Vec<String>,
-    /// Who must not be blamed.
-    pub innocents: Vec<Innocent>,
+    /// Regular expressions that each have to match any line of the same finding.
+    pub context: Vec<String>,
+    /// What offwake can't say of the cause, where that is known.
+    pub known_miss: Option<KnownMiss>,
+    /// Who had which part.
+    pub parties: Parties,
     /// What the one that suffers measured.
     pub log: Option<ClientLog>,
+    /// What the one whose fault it is says of itself.
+    pub culprit_log: Option<ClientLog>,
     /// What is done once offwake records.
     pub once_recorded: Option<Action>,
     /// Measures while offwake records that the trouble is what `truth` says, and returns the evidence.
     pub proof: Proof,
 }
 
-/// A thread or a process that has nothing to do with the trouble.
+/// What offwake can't say of a cause, by what is known of it.
 #[derive(Clone, Debug)]
-pub enum Innocent {
-    /// All threads of a process.
-    Process(u32),
-    /// A thread.
-    Thread(u32),
-    /// Threads whose names match.
-    Named(Regex),
+pub struct KnownMiss {
+    /// Why not.
+    pub reason: &'static str,
+    /// Regular expressions that all have to match the line of the cause all the same.
+    pub least: Vec<String>,
 }
 
 /// A file to which a program writes a line for each operation: a name, and the seconds that it took.
@@ -67,24 +70,64 @@ impl Trouble {
             command: Vec::new(),
             truth,
             cause: Vec::new(),
-            innocents: Vec::new(),
+            context: Vec::new(),
+            known_miss: None,
+            parties: Parties::default(),
             log: None,
+            culprit_log: None,
             once_recorded: None,
             proof: Box::new(|| Ok(String::new())),
         }
     }
 
-    /// Says what has to match the lines that name the cause.
+    /// Says what has to match the line that names the cause.
     #[must_use]
     pub fn cause(mut self, regexes: &[&str]) -> Self {
         self.cause = regexes.iter().map(|&regex| regex.to_owned()).collect();
         self
     }
 
-    /// Says whose processes are innocent.
+    /// Says what else the same finding has to say.
     #[must_use]
-    pub fn innocents(mut self, innocents: impl IntoIterator<Item = Innocent>) -> Self {
-        self.innocents = innocents.into_iter().collect();
+    pub fn context(mut self, regexes: &[&str]) -> Self {
+        self.context = regexes.iter().map(|&regex| regex.to_owned()).collect();
+        self
+    }
+
+    /// Says why offwake can't name the cause as it should, and what has to match the line of the cause
+    /// all the same.
+    #[must_use]
+    pub fn known_miss(mut self, reason: &'static str, least: &[&str]) -> Self {
+        let least = least.iter().map(|&regex| regex.to_owned()).collect();
+        self.known_miss = Some(KnownMiss { reason, least });
+        self
+    }
+
+    /// Says whose fault it is. Whoever is not said to have a part in it is innocent.
+    #[must_use]
+    pub fn culprits(mut self, culprits: impl IntoIterator<Item = Party>) -> Self {
+        self.parties.culprits = culprits.into_iter().collect();
+        self
+    }
+
+    /// Says who stands in between and has something to do meanwhile.
+    #[must_use]
+    pub fn involved(mut self, involved: impl IntoIterator<Item = Party>) -> Self {
+        self.parties.involved = involved.into_iter().collect();
+        self
+    }
+
+    /// Says who is innocent, threads of a culprit's process for example.
+    #[must_use]
+    pub fn innocents(mut self, innocents: impl IntoIterator<Item = Party>) -> Self {
+        self.parties.innocents = innocents.into_iter().collect();
+        self
+    }
+
+    /// Says that others may have trouble of their own, which is none of this.
+    #[must_use]
+    pub fn beside_others(mut self) -> Self {
+        self.parties.others = Others::Unknown;
         self
     }
 
@@ -92,6 +135,13 @@ impl Trouble {
     #[must_use]
     pub fn log(mut self, log: ClientLog) -> Self {
         self.log = Some(log);
+        self
+    }
+
+    /// Says where the one whose fault it is logs what it did for how long.
+    #[must_use]
+    pub fn culprit_log(mut self, log: ClientLog) -> Self {
+        self.culprit_log = Some(log);
         self
     }
 
@@ -107,18 +157,6 @@ impl Trouble {
     pub fn once_recorded(mut self, action: impl FnOnce() -> Result<()> + 'static) -> Self {
         self.once_recorded = Some(Box::new(action));
         self
-    }
-}
-
-impl Innocent {
-    /// Whether this is who is blamed.
-    #[must_use]
-    pub fn is_blamed(&self, blame: &Blame) -> bool {
-        match self {
-            Self::Process(pid) => blame.tgid == Some(*pid),
-            Self::Thread(tid) => blame.tid == Some(*tid),
-            Self::Named(regex) => blame.comm.as_deref().is_some_and(|comm| regex.is_match(comm)),
-        }
     }
 }
 
