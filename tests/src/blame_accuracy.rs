@@ -1,12 +1,15 @@
 //! How much of the blame for some waits is right, and how much is not.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use anyhow::{Result, ensure};
 
 use crate::{
     case::{Case, SHARE, at_least},
-    report::Blame,
+    report::{Blame, Named},
 };
 
 /// Less than so much blocked time proves nothing: a fiftieth of the shortest window.
@@ -19,9 +22,10 @@ pub struct BlameAccuracy {
     pub blocked_ns: u64,
     /// Blame on the thread or the external kind that the workload is built on.
     pub right_ns: u64,
-    /// Blame on a thread that had nothing to do with the waits.
+    /// Blame whose chain leads to or through a thread that had nothing to do with the waits, be it for
+    /// its work or its sleep.
     pub wrong_ns: u64,
-    /// Blame on something outside of every thread that had nothing to do with the waits.
+    /// Blame on something else that had nothing to do with the waits.
     pub wrong_external_ns: u64,
     /// Blame on nobody, by reason.
     pub unattributed_ns: BTreeMap<String, u64>,
@@ -39,10 +43,23 @@ impl BlameAccuracy {
         Self::from_blame(waits.flat_map(|waits| &waits.blame), is_right)
     }
 
-    /// Judges some blame.
+    /// Judges some blame. A thread that stands in the chain of no blame that is right has nothing to do
+    /// with the waits.
     pub fn from_blame<'a>(
         blame: impl IntoIterator<Item = &'a Blame>,
         is_right: impl Fn(&Blame) -> bool,
+    ) -> Self {
+        let blame: Vec<_> = blame.into_iter().collect();
+        let right = blame.iter().filter(|part| is_right(part));
+        let parties: BTreeSet<_> = right.flat_map(|part| part.path()).collect();
+        Self::from_blame_among(blame, is_right, |thread| parties.contains(&thread.tid))
+    }
+
+    /// Judges some blame, where it is known of each thread whether it has to do with the waits.
+    pub fn from_blame_among<'a>(
+        blame: impl IntoIterator<Item = &'a Blame>,
+        is_right: impl Fn(&Blame) -> bool,
+        is_party: impl Fn(&Named) -> bool,
     ) -> Self {
         let mut accuracy = Self::default();
         for blame in blame {
@@ -51,7 +68,10 @@ impl BlameAccuracy {
                 *accuracy.unattributed_ns.entry(reason.clone()).or_default() += blame.ns;
             } else if is_right(blame) {
                 accuracy.right_ns += blame.ns;
-            } else if blame.blamed_tid().is_some() {
+            } else if !blame.chain.iter().all(&is_party)
+                // A chain that is not there tells of nobody.
+                || blame.chain.is_empty() && blame.blamed_tid().is_some()
+            {
                 accuracy.wrong_ns += blame.ns;
             } else {
                 accuracy.wrong_external_ns += blame.ns;
@@ -144,5 +164,32 @@ mod tests {
         assert_eq!(accuracy.unattributed_ns, BTreeMap::from([("lost".to_owned(), 10)]));
         let line = accuracy.to_string();
         assert!(line.contains("right 40.00 %") && line.contains("lost 20.00 %"), "{line}");
+    }
+
+    /// `b` is another client of the loop that `a` waits for.
+    #[test]
+    fn an_innocent_is_blamed_for_its_sleep_as_for_its_work() {
+        let (in_loop, server, b) = (1, 2, 3);
+        let chain = |kind: &str, ns, tids: &[u32]| {
+            let named = |&tid: &u32| Named { tid, tgid: tid, comm: String::new() };
+            Blame { ns, chain: tids.iter().map(named).collect(), ..blame(kind, None, None) }
+        };
+        let all = [
+            chain("timer", 1, &[in_loop, server]),
+            chain("timer", 2, &[in_loop, b]),
+            chain("network", 4, &[in_loop, b, server]),
+            // Not what is true, and on nobody who has nothing to do with it.
+            chain("timer", 8, &[in_loop]),
+            chain("timer", 16, &[]),
+        ];
+        let accuracy = BlameAccuracy::from_blame(&all, |blame| blame.path() == [in_loop, server]);
+        assert_eq!((accuracy.right_ns, accuracy.wrong_ns), (1, 2 + 4));
+        assert_eq!(accuracy.wrong_external_ns, 8 + 16);
+        let accuracy = BlameAccuracy::from_blame_among(
+            &all,
+            |blame| blame.path() == [in_loop, server],
+            |thread| thread.tid == server,
+        );
+        assert_eq!((accuracy.wrong_ns, accuracy.wrong_external_ns), (2 + 4 + 8, 16));
     }
 }

@@ -24,6 +24,7 @@ use offwake_tests::{
     offwake::Offwake,
     paths::{programs_directory, scratch_directory, tokio_program},
     programs::{Compiled, Program, Source},
+    report::{Blame, Named},
     wait_until::wait_until,
 };
 
@@ -66,20 +67,21 @@ fn check(name: &str, start_server: impl FnOnce(&str, &str) -> Result<Program>) -
         let waits = report.waits_of(client.pid(), Some("socket"));
         waits.flat_map(|waits| &waits.blame)
     };
-    let accuracy = BlameAccuracy::from_blame(blame(), |blame| {
+    let is_right = |blame: &Blame| {
         let mut hops = blame.chain.iter().skip_while(|hop| servers.contains(&hop.tgid)).peekable();
         let is_behind_server = blame.chain.first().is_some_and(|hop| servers.contains(&hop.tgid));
         is_behind_server && hops.all(|hop| upstreams.contains(&hop.tgid))
-    });
+    };
+    let is_party = |hop: &Named| servers.contains(&hop.tgid) || upstreams.contains(&hop.tgid);
+    let accuracy = BlameAccuracy::from_blame_among(blame(), is_right, is_party);
     println!("| {name:<10} | {accuracy}");
     ensure!(
         accuracy.is_enough(),
         "{name}: the client hardly waited, this proves nothing: {accuracy}"
     );
     let wrong = || {
-        let of_others = blame().filter(|blame| {
-            blame.tgid.is_some_and(|tgid| !servers.contains(&tgid) && !upstreams.contains(&tgid))
-        });
+        let of_others =
+            blame().filter(|blame| blame.reason.is_none() && !blame.chain.iter().all(is_party));
         of_others.map(|blame| format!("{blame:?}")).collect::<Vec<_>>().join("\n")
     };
     ensure!(accuracy.wrong_ns == 0, "{name}: a bystander is blamed: {accuracy}: {}", wrong());
