@@ -71,6 +71,18 @@ pub(crate) fn describe_quota(quota: Option<&CpuQuota>) -> String {
     format!("the CPU quota of {path}: {} in {}", milliseconds(*quota), milliseconds(*period))
 }
 
+/// Describes a quota in the fewest words: `cgroup /shop.slice, quota 0.2 CPU`; none if it is not known.
+pub(crate) fn describe_quota_briefly(quota: Option<&CpuQuota>) -> Option<String> {
+    let CpuQuota { path, quota, period, .. } = quota?;
+    if *period == Nanos(0) {
+        return None;
+    }
+    let cpus = format!("{:.2}", quota.0 as f64 / period.0 as f64);
+    let cpus = cpus.trim_end_matches('0').trim_end_matches('.');
+    let unit = if quota <= period { "CPU" } else { "CPUs" };
+    Some(format!("cgroup {}, quota {cpus} {unit}", crate::text::terminal(path)))
+}
+
 /// Returns whole milliseconds as people write quotas, `20 ms`; other lengths with their digits.
 fn milliseconds(time: Nanos) -> String {
     const MILLISECOND: u64 = 1_000_000;

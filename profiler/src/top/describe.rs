@@ -30,8 +30,8 @@ pub(super) fn waited_on(key: &WaitKey) -> String {
 }
 
 /// Describes what a thread waited for.
-pub(super) fn blocker(culprit: &Blocker) -> String {
-    match culprit {
+pub(super) fn blocker(blocker: &Blocker) -> String {
+    match blocker {
         Blocker::Thread(thread) => self::thread(thread),
         Blocker::External(kind, sleeper) => {
             describe::blame(*kind, None, sleeper.as_ref().map(self::thread), None)

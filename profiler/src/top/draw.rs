@@ -1,10 +1,6 @@
 //! Draws the screen.
 
-use offwake_analysis::{
-    report::LedgerEntry,
-    text,
-    top::{Figures, TargetState, TopData, WaitKey},
-};
+use offwake_analysis::top::{Figures, TopData, WaitKey};
 use offwake_recording::units::Nanos;
 use ratatui::{
     Frame,
@@ -18,13 +14,15 @@ use super::{
     describe::percent,
     style::{ColourMode, TextRole},
     tables::{AccountTableRow, BlockingTableRow, Tables, WaitTableRow},
-    view_state::{Grouping, IdleRows, InputMode, Period, TopTable, UpdateMode, ViewState},
+    view_state::{Grouping, InputMode, TopTable, ViewState},
 };
 
 /// From this size on a chain has a place of its own, and two tables stand side by side.
 const LARGE: (u16, u16) = (120, 40);
 /// From this width on tables have all their columns.
 const WIDE: u16 = 110;
+/// Where there is less room, the table that keys go to is there alone.
+const HEIGHT_FOR_ALL_TABLES: u16 = 9;
 
 const HELP: &[&str] = &[
     "up down j k PgUp PgDn Home End  select a row; it is followed where it goes",
@@ -33,7 +31,7 @@ const HELP: &[&str] = &[
     "                 from another table: the waits of that row",
     "Esc              back; then the filter goes; then top ends",
     "o  r             sort by something else; the other way round",
-    "/                filter all tables: names, numbers, causes, culprits",
+    "/                filter all tables: names, numbers, causes",
     "i                waits that are idle by design: shown or not",
     "t                ledgers of threads, or of processes",
     "w                the last stretch, or sums since the start",
@@ -48,29 +46,19 @@ const HELP: &[&str] = &[
     "· unattributed   nothing tells; the wait's chain has the reason",
 ];
 
-/// The most findings above the tables.
-const MAX_FINDINGS: usize = 2;
-/// Smaller screens have no room for findings: their tables would be empty.
-const MIN_HEIGHT_FOR_FINDINGS: u16 = 20;
-
 /// Draws everything, or a notice if there is no data yet.
 pub fn draw(frame: &mut Frame<'_>, view: &ViewState, data: Option<&TopData>, paint: ColourMode) {
     let screen = Screen { view, paint };
-    let findings = match data {
-        Some(data) if frame.area().height >= MIN_HEIGHT_FOR_FINDINGS => {
-            data.header.findings.len().min(MAX_FINDINGS)
-        }
-        _ => 0,
+    let lines = match data {
+        Some(data) => screen.head_lines(frame.area(), data),
+        None => vec![Line::from("looking at everybody…")],
     };
-    let head = Constraint::Length(4 + u16::try_from(findings).unwrap_or(0));
+    let height = Constraint::Length(u16::try_from(lines.len()).unwrap_or(u16::MAX));
     let [head, body, foot] =
-        Layout::vertical([head, Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+        Layout::vertical([height, Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
     screen.draw_foot(frame, foot);
-    let Some(data) = data else {
-        frame.render_widget(Paragraph::new("looking at everybody…"), head);
-        return;
-    };
-    screen.draw_head(frame, head, data);
+    screen.draw_head(frame, head, lines);
+    let Some(data) = data else { return };
     let figures = view.figures(data);
     match &view.input {
         InputMode::Help => screen.draw_help(frame, body),
@@ -85,110 +73,14 @@ fn is_large(area: Rect) -> bool {
     area.width >= LARGE.0 && area.height >= LARGE.1
 }
 
-struct Screen<'a> {
-    view: &'a ViewState,
+pub(super) struct Screen<'a> {
+    pub(super) view: &'a ViewState,
     paint: ColourMode,
 }
 
 impl Screen<'_> {
-    fn piece(&self, role: TextRole, text: impl Into<String>) -> Piece<'static> {
+    pub(super) fn piece(&self, role: TextRole, text: impl Into<String>) -> Piece<'static> {
         Piece::styled(text.into(), self.paint.style(role))
-    }
-
-    fn draw_head(&self, frame: &mut Frame<'_>, area: Rect, data: &TopData) {
-        let figures = self.view.figures(data);
-        let header = &data.header;
-        let span = match self.view.period() {
-            Period::Window => format!("the last {}", figures.length),
-            Period::Totals => format!("{} since the start", figures.length),
-        };
-        let mut first = vec![
-            self.piece(TextRole::Title, format!("offwake top: {}", text::terminal(&header.target))),
-            self.piece(TextRole::Text, format!(", {span}")),
-        ];
-        if header.target_state == TargetState::Ended {
-            first.push(self.piece(TextRole::Loud, "  NO THREAD OF THE TARGET LIVES"));
-        }
-        if self.view.updates == UpdateMode::Paused {
-            first.push(self.piece(TextRole::Loud, "  PAUSED"));
-        }
-        if self.view.idle_rows() == IdleRows::Hidden {
-            first.push(self.piece(TextRole::Text, "  idle hidden"));
-        }
-        if !self.view.filter().is_empty() {
-            first.push(self.piece(TextRole::Loud, format!("  filter: {}", self.view.filter())));
-        }
-        let own = percent(header.own_cpu, data.window.length);
-        let mut second =
-            vec![self.piece(TextRole::Text, format!("offwake itself: {own} of one CPU; "))];
-        second.extend(self.loss(data));
-        let ledger = figures.ledger();
-        let mut lines = vec![
-            Line::from(first),
-            Line::from(second),
-            self.bar(&ledger, area.width),
-            self.legend(&ledger),
-        ];
-        for (n, finding) in header.findings.iter().take(MAX_FINDINGS).enumerate() {
-            let role = if n == 0 { TextRole::Title } else { TextRole::Text };
-            lines.push(Line::from(self.piece(role, finding.clone())));
-        }
-        frame.render_widget(Paragraph::new(lines), area);
-    }
-
-    fn loss(&self, data: &TopData) -> Vec<Piece<'static>> {
-        let mut pieces = Vec::new();
-        match self.view.period() {
-            Period::Window => pieces.push(match &data.header.loss {
-                None => self.piece(TextRole::Text, "lost: nothing"),
-                Some(loss) => self.piece(TextRole::Loud, loss.clone()),
-            }),
-            Period::Totals => {
-                let totals = &data.totals;
-                pieces.push(match totals.lossy_stretches {
-                    0 => self.piece(TextRole::Text, "lost: nothing"),
-                    lossy => {
-                        let all = totals.stretches;
-                        self.piece(
-                            TextRole::Loud,
-                            format!("LOST: something in {lossy} of {all} stretches"),
-                        )
-                    }
-                });
-                if totals.missed > Nanos(0) {
-                    let missed = format!("; {} are in no sum", totals.missed);
-                    pieces.push(self.piece(TextRole::Loud, missed));
-                }
-            }
-        }
-        for warning in &data.header.warnings {
-            pieces.push(self.piece(TextRole::Loud, format!("; {warning}")));
-        }
-        pieces
-    }
-
-    fn bar(&self, ledger: &LedgerEntry, width: u16) -> Line<'static> {
-        let lengths = ledger_parts(ledger).map(|(.., time)| time);
-        let pieces = ledger_parts(ledger).into_iter().zip(share_cells(lengths, usize::from(width)));
-        let pieces = pieces.map(|((role, mark, ..), cells)| self.piece(role, mark.repeat(cells)));
-        Line::from_iter(pieces)
-    }
-
-    fn legend(&self, ledger: &LedgerEntry) -> Line<'static> {
-        let mut pieces = Vec::new();
-        for (role, mark, name, time) in ledger_parts(ledger) {
-            pieces.push(self.piece(role, mark));
-            pieces.push(
-                self.piece(TextRole::Text, format!(" {name} {} ", percent(time, ledger.wall_ns))),
-            );
-        }
-        if ledger.idle_ns > Nanos(0) {
-            pieces.push(self.piece(
-                TextRole::Faint,
-                format!("(idle {})", percent(ledger.idle_ns, ledger.wall_ns)),
-            ));
-        }
-        Line::from(pieces)
     }
 
     fn draw_foot(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -241,6 +133,16 @@ impl Screen<'_> {
                 }
                 (_, Some(row)) => self.draw_chain(frame, lower, figures, row.key, 0),
                 (_, None) => {}
+            }
+            return;
+        }
+        if area.height < HEIGHT_FOR_ALL_TABLES {
+            match self.view.focused {
+                TopTable::Accounts => self.draw_accounts(frame, area, &tables.accounts),
+                TopTable::Waits => self.draw_waits(frame, area, &tables.waits, figures.length),
+                TopTable::Blocking => {
+                    self.draw_blocking(frame, area, &tables.blocking, figures.length);
+                }
             }
             return;
         }
@@ -309,7 +211,7 @@ impl Screen<'_> {
             (Constraint::Length(5), "idle"),
             (Constraint::Length(20), "thread"),
             (Constraint::Fill(3), "waited on"),
-            (Constraint::Fill(4), "<- culprit"),
+            (Constraint::Fill(4), "cause"),
         ];
         if is_wide {
             columns.insert(3, (Constraint::Length(7), "count"));
@@ -335,7 +237,7 @@ impl Screen<'_> {
                 right_aligned(idle),
                 Cell::from(row.thread.clone()),
                 Cell::from(row.on.clone()),
-                Cell::from(format!("<- {}", row.blame)),
+                Cell::from(row.blame.clone()),
             ];
             if is_wide {
                 cells.insert(3, right_aligned(waited.count.to_string()));
@@ -358,12 +260,12 @@ impl Screen<'_> {
             (Constraint::Length(5), "share"),
             (Constraint::Length(5), "idle"),
             (Constraint::Fill(1), "waiter"),
-            (Constraint::Fill(1), "<- culprit"),
+            (Constraint::Fill(1), "waits for"),
         ];
         let place = self.view.selected.blocking.index_among(rows.iter().map(|row| row.key));
         let table = TableArea {
             table: TopTable::Blocking,
-            title: "who blocks whom",
+            title: "who waits for whom",
             sorted: self.view.sorting.blocking.describe(),
             place,
         };
@@ -377,7 +279,7 @@ impl Screen<'_> {
                 right_aligned(percent(row.blocking.time, length)),
                 right_aligned(idle),
                 Cell::from(row.waiter.clone()),
-                Cell::from(format!("<- {}", row.culprit)),
+                Cell::from(row.blocker.clone()),
             ]
         });
     }
@@ -450,45 +352,4 @@ struct TableArea<'a> {
 
 fn right_aligned(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).right_aligned())
-}
-
-/// Returns the parts of a ledger, which add up to its wall time.
-fn ledger_parts(ledger: &LedgerEntry) -> [(TextRole, &'static str, &'static str, Nanos); 5] {
-    [
-        (TextRole::OnCpu, "█", "on-CPU", ledger.on_cpu_ns),
-        (TextRole::Runnable, "▓", "runnable", ledger.runnable_ns),
-        (TextRole::Attributed, "▒", "attributed", ledger.attributed_ns),
-        (TextRole::External, "░", "external", ledger.external_ns),
-        (TextRole::Unattributed, "·", "unattributed", ledger.unattributed_ns),
-    ]
-}
-
-/// Shares `width` cells out so that all of them are used: each part ends at its rounded place.
-fn share_cells<const N: usize>(parts: [Nanos; N], width: usize) -> [usize; N] {
-    let all: u128 = parts.iter().map(|part| u128::from(part.0)).sum();
-    let (mut passed, mut drawn) = (0_u128, 0_usize);
-    parts.map(|part| {
-        passed += u128::from(part.0);
-        let end = match (passed * width as u128 + all / 2).checked_div(all) {
-            Some(end) => usize::try_from(end).unwrap_or(width),
-            None => 0,
-        };
-        let cells = end.saturating_sub(drawn);
-        drawn = end;
-        cells
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::share_cells;
-    use offwake_recording::units::Nanos;
-
-    #[test]
-    fn the_bar_is_as_wide_as_the_screen() {
-        assert_eq!(share_cells([1, 1, 1].map(Nanos), 80).iter().sum::<usize>(), 80);
-        assert_eq!(share_cells([u64::MAX; 5].map(Nanos), 7).iter().sum::<usize>(), 7);
-        assert_eq!(share_cells([0, 0].map(Nanos), 80), [0, 0]);
-        assert_eq!(share_cells([0, 5].map(Nanos), 4), [0, 4]);
-    }
 }

@@ -12,6 +12,7 @@
 mod chain;
 mod describe;
 mod draw;
+mod head;
 mod order;
 mod selection;
 mod style;

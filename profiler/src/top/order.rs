@@ -95,14 +95,15 @@ pub(super) enum WaitOrder {
     Longest,
     Count,
     Thread,
-    Cause,
-    #[strum(serialize = "culprit")]
+    #[strum(serialize = "waited on")]
+    WaitedOn,
+    #[strum(serialize = "cause")]
     Blocker,
 }
 
 impl SortOrder for WaitOrder {}
 
-/// What pairs of a waiter and its culprit are sorted by.
+/// What pairs of a waiter and what it waits for are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub(super) enum BlockingOrder {
@@ -111,7 +112,7 @@ pub(super) enum BlockingOrder {
     Busy,
     Time,
     Waiter,
-    #[strum(serialize = "culprit")]
+    #[strum(serialize = "waits for")]
     Blocker,
 }
 

@@ -39,12 +39,12 @@ pub(super) struct WaitTableRow<'a> {
     pub(super) blame: String,
 }
 
-/// A row of who blocks whom.
+/// A row of who waits for whom.
 pub(super) struct BlockingTableRow<'a> {
     pub(super) key: &'a (ThreadName, Blocker),
     pub(super) blocking: BlockingTime,
     pub(super) waiter: String,
-    pub(super) culprit: String,
+    pub(super) blocker: String,
 }
 
 /// Every table.
@@ -160,7 +160,7 @@ fn wait_rows<'a>(
         WaitOrder::Longest => b.waited.longest.cmp(&a.waited.longest),
         WaitOrder::Count => b.waited.count.cmp(&a.waited.count),
         WaitOrder::Thread => a.thread.cmp(&b.thread),
-        WaitOrder::Cause => a.on.cmp(&b.on),
+        WaitOrder::WaitedOn => a.on.cmp(&b.on),
         WaitOrder::Blocker => a.blame.cmp(&b.blame),
     });
     rows
@@ -179,9 +179,9 @@ fn blocking_rows<'a>(
             key,
             blocking,
             waiter: describe::thread(&key.0),
-            culprit: describe::blocker(&key.1),
+            blocker: describe::blocker(&key.1),
         })
-        .filter(|row| words.matches(&[&row.waiter, &row.culprit]))
+        .filter(|row| words.matches(&[&row.waiter, &row.blocker]))
         .collect();
     let Sorting { order, direction } = view.sorting.blocking;
     let pressing = |row: &BlockingTableRow<'_>| {
@@ -192,7 +192,7 @@ fn blocking_rows<'a>(
         BlockingOrder::Busy => pressing(a).cmp(&pressing(b)),
         BlockingOrder::Time => b.blocking.time.cmp(&a.blocking.time),
         BlockingOrder::Waiter => a.waiter.cmp(&b.waiter),
-        BlockingOrder::Blocker => a.culprit.cmp(&b.culprit),
+        BlockingOrder::Blocker => a.blocker.cmp(&b.blocker),
     });
     rows
 }

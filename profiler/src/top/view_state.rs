@@ -53,7 +53,7 @@ pub enum TopTable {
     Accounts,
     /// The worst waits.
     Waits,
-    /// Who blocks whom.
+    /// Who waits for whom.
     Blocking,
 }
 
@@ -371,7 +371,7 @@ impl ViewState {
             TopTable::Blocking => {
                 let keys = tables.blocking.iter().map(|row| row.key);
                 let row = tables.blocking.get(self.selected.blocking.index_among(keys));
-                row.map(|row| Some(format!("{} {}", row.waiter, row.culprit)))
+                row.map(|row| Some(format!("{} {}", row.waiter, row.blocker)))
             }
         };
         match filter {

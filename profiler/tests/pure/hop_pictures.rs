@@ -56,6 +56,56 @@ fn titles(report: &Report) -> Vec<String> {
     titles.filter_map(|node| node.text()).map(str::to_owned).collect()
 }
 
+/// What stands in boxes that are too narrow for all that is said of their threads.
+fn short_names(report: &Report) -> Vec<String> {
+    let mut picture = Vec::new();
+    svg::write(report, &View::default(), &mut picture).expect("a Vec takes everything");
+    let picture = String::from_utf8(picture).expect("UTF-8");
+    let document = roxmltree::Document::parse(&picture).expect("XML");
+    let attributes = document.descendants().flat_map(|node| node.attributes());
+    let short = attributes.filter(|attribute| attribute.name() == "short");
+    short.map(|attribute| attribute.value().to_owned()).collect()
+}
+
+/// 7 waits for a thread of process 20, all of whose other threads have names as given.
+fn waits_for_one_of(names: [&str; 3]) -> Vec<String> {
+    let mut r = recording(LENGTH);
+    live(
+        &mut r,
+        7,
+        &format!("#{}r#{}r#{}r#", ".".repeat(300), ".".repeat(300), ".".repeat(393)),
+        21,
+    );
+    for tid in 20..24 {
+        live(&mut r, tid, &"#".repeat(LENGTH), 0);
+    }
+    for event in r.thread_events.iter_mut().filter(|event| (20..24).contains(&event.tid.0)) {
+        event.tgid = Tgid(20);
+        event.comm = match event.tid.0 {
+            20 => "shop".to_owned(),
+            tid => names[tid as usize - 21].to_owned(),
+        };
+    }
+    edit(&mut r, |waits| {
+        for (wait, waker) in waits.iter_mut().zip(21..) {
+            let wake = wait.wake.as_mut().unwrap();
+            (wake.current.tid, wake.current.tgid) = (Tid(waker), Tgid(20));
+        }
+    });
+    short_names(&report(&mut r))
+}
+
+/// Roles within one program can be told apart, and which comes first, as the end is cut.
+#[test]
+fn some_of_a_programs_threads_are_told_by_what_their_names_have_in_common() {
+    let names = waits_for_one_of(["store-1", "store-2", "store-3"]);
+    assert!(names.iter().any(|name| name == "store-* of shop"), "{names:?}");
+    // The only thread of a program is the program.
+    assert!(names.iter().any(|name| name.ends_with("thread7")), "{names:?}");
+    let names = waits_for_one_of(["shop"; 3]);
+    assert!(names.iter().all(|name| !name.contains(" of ")), "{names:?}");
+}
+
 /// A thread that runs, and `idle` others that wait for connections.
 fn server(idle: u32) -> Recording {
     let mut r = recording(LENGTH);

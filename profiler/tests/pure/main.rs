@@ -26,6 +26,8 @@ mod exports;
 mod filters;
 mod findings;
 #[cfg(target_arch = "x86_64")]
+mod first_lines;
+#[cfg(target_arch = "x86_64")]
 mod fixtures;
 #[cfg(target_arch = "x86_64")]
 mod flames;

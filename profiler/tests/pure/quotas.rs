@@ -33,7 +33,7 @@ fn first(report: &Report) -> &Finding {
     report.findings.list.first().expect("a finding")
 }
 
-fn add_quota(recording: &mut Recording) {
+pub fn add_quota(recording: &mut Recording) {
     let count = |at, periods, throttled_periods, throttled| QuotaCount {
         at: Timestamp(at),
         periods,
@@ -52,7 +52,7 @@ fn add_quota(recording: &mut Recording) {
 }
 
 /// Thread 7 computes under a quota: it is throttled twice, and once waits for 60, which has the CPU.
-fn throttled_thread() -> Recording {
+pub fn throttled_thread() -> Recording {
     let mut r = recording(100);
     live(&mut r, 7, &format!("##{}####{}##", "r".repeat(50), "r".repeat(42)), 0);
     live(&mut r, 60, &format!("rr{}rrrr{}rr", "#".repeat(50), "#".repeat(42)), 0);
@@ -77,7 +77,10 @@ fn a_thread_that_only_computes_under_a_quota_is_a_finding() {
     );
     assert_eq!((finding.ns, finding.share), (ticks(82), 0.82));
     let screen = screen(&report);
-    assert!(screen.contains("thread7 7 is throttled"), "{screen}");
+    // It leads as waits do that have not ended: with the word, how long, and whose quota it is.
+    let leads = "1   82%  THROTTLED 82.0 of 100 ms  cgroup /shop.slice, quota 0.2 CPU: thread7 7 is throttled";
+    assert!(screen.contains(leads), "{screen}");
+    assert!(screen.contains("└ the CPU quota of /shop.slice: 20 ms in 100 ms"), "{screen}");
     assert!(screen.contains("20 ms in 100 ms, used up in 2 of 2 periods  ← cause"), "{screen}");
     // The rest of the time that it could have run, another had the CPU.
     let queued = report.findings.list.iter().find(|finding| finding.cause.kind == "cpu_queue");
@@ -121,6 +124,9 @@ fn a_quota_that_nobody_could_read_is_a_quota_all_the_same() {
     let mut r = throttled_thread();
     let report = report(&mut r);
     assert_eq!(first(&report).text, "thread7 7 is throttled by a CPU quota");
+    let screen = screen(&report);
+    assert!(screen.contains("THROTTLED 82.0 of 100 ms  thread7 7 is throttled"), "{screen}");
+    assert!(!screen.contains("quota 0."), "{screen}");
     assert_eq!((report.quotas[0].cgroup, &report.quotas[0].path), (Some(CgroupId(SHOP)), &None));
     assert_eq!(report.quotas[0].counted, None);
 }

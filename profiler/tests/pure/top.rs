@@ -6,7 +6,7 @@ use offwake::top::{ColourMode, Key, KeyAction, Period, ViewState, draw};
 use offwake_analysis::{
     filter::Filter,
     frames::Frames,
-    top::{Figures, Since, TopAnalysis, TopData},
+    top::{Figures, FindingPart, Since, TopAnalysis, TopData, WindowLoss},
 };
 use offwake_recording::{
     Recording, stream,
@@ -95,6 +95,78 @@ fn screens_are_as_blessed() {
     }
 }
 
+/// Whoever looks at a small terminal has to see who is the cause, not only that there is one.
+#[test]
+fn the_first_lines_of_a_small_screen_name_the_cause() {
+    let screen = text(&ViewState::default(), &replayed("demo"), SMALL);
+    let lines: Vec<&str> = screen.lines().take(8).collect();
+    let cause = lines.iter().position(|line| line.contains("← cause, 9%")).expect(&screen);
+    assert!(lines[..=cause].concat().contains("wait_for_seek"), "{screen}");
+    assert!(lines[1].starts_with("1   31%  offwake-demo"), "{screen}");
+    // It is told before what all this costs, and before how the time divides.
+    let place = |word| screen.lines().position(|line| line.contains(word)).expect(word);
+    assert!(place("← cause") < place("on-CPU ") && place("← cause") < place("offwake itself"));
+    for (size, most) in [((40, 10), 5), ((80, 8), 4), ((60, 15), 6)] {
+        let screen = text(&ViewState::default(), &replayed("demo"), size);
+        let first: Vec<&str> = screen.lines().take(most).collect();
+        assert!(first.iter().any(|line| line.contains("← cause")), "{size:?}: {screen}");
+        assert!(first.concat().contains("offwake-demo 17589"), "{size:?}: {screen}");
+    }
+    // In a wait's chain and where tables have more room it is there as well.
+    let mut descended = ViewState::default();
+    press(&mut descended, &replayed("demo"), &[Key::Enter]);
+    for size in [SMALL, LARGE] {
+        let screen = text(&descended, &replayed("demo"), size);
+        assert!(screen.contains("← cause"), "{screen}");
+    }
+}
+
+#[test]
+fn a_finding_on_screen_has_its_cause_with_it_and_one_without_cause_has_none() {
+    for name in ["demo", "disk", "make", "pipe", "python", "redis", "tree"] {
+        let picture = replayed(name);
+        let report = report(&stream::read(&picture.bytes[..], MEMORY).unwrap(), &Filter::default());
+        for (width, most) in [(40, 2), (60, 3), (80, 4), (80, 8), (100, 8), (200, 20)] {
+            let lines = picture.header.findings.lines(width, most);
+            assert!(lines.len() <= most && !lines.is_empty(), "{name} {width}×{most}: {lines:?}");
+            assert!(lines.iter().all(|line| line.text.chars().count() <= width), "{lines:?}");
+            let waiters = lines.iter().filter(|line| line.part == FindingPart::Waiter);
+            for (number, waiter) in (1_usize..).zip(waiters) {
+                // A first line of two lines is told from the next finding by its number.
+                if !waiter.text.starts_with(&format!("{number:<2}")) {
+                    break;
+                }
+                let from = lines.iter().position(|line| line == waiter).unwrap();
+                let end = format!("{:<2}", number + 1);
+                let own = lines[from..].iter().take_while(|line| !line.text.starts_with(&end));
+                let causes: String = (own.filter(|line| line.part == FindingPart::Cause))
+                    .map(|line| line.text.as_str())
+                    .collect();
+                let finding = &report.findings.list[number - 1];
+                let has_cause = finding.lines.iter().any(|line| line.is_cause && line.depth > 0);
+                let marks = ["← cause", "← same cause as", "← the cause is not known"];
+                let is_marked = marks.iter().any(|mark| causes.contains(mark));
+                assert_eq!(is_marked, has_cause, "{name} {width}×{most}: {lines:?}");
+            }
+        }
+    }
+}
+
+/// Less than a hundredth of the target's time could not change the answer.
+#[test]
+fn a_loss_is_loud_only_if_it_could_change_the_answer() {
+    let service = picture_of(bytes(&service()));
+    assert!(matches!(&service.header.loss, WindowLoss::Relevant(_)), "{:?}", service.header.loss);
+    let whole = replayed("demo");
+    assert_eq!(whole.header.loss, WindowLoss::Nothing);
+    let mut recording = stream::read(&whole.bytes[..], MEMORY).unwrap();
+    recording.loss.stacks = 3;
+    let picture = picture_of(bytes(&recording));
+    assert!(matches!(&picture.header.loss, WindowLoss::Irrelevant(_)), "{:?}", picture.header.loss);
+    let screen = text(&ViewState::default(), &picture, SMALL);
+    assert!(screen.contains("no relevant loss (3 stacks)"), "{screen}");
+}
+
 #[test]
 fn any_size_can_be_drawn() {
     let picture = picture_of(bytes(&service()));
@@ -160,7 +232,7 @@ fn a_filter_keeps_rows_with_all_its_words() {
     assert!(!rows.is_empty() && rows.iter().all(|row| row.contains("web 7")), "{filtered}");
     assert!(rows.iter().all(|row| row.contains("futex")), "{filtered}");
     // The ledger above them is the whole target's all the same.
-    let bar = |text: &str| text.lines().nth(2).map(str::to_owned);
+    let bar = |text: &str| text.lines().find(|line| line.starts_with('█')).map(str::to_owned);
     assert_eq!(bar(&filtered), bar(&text(&ViewState::default(), &picture, SMALL)));
     // Escape gives the filter up, and then the whole view.
     press(&mut view, &picture, &[Key::Escape]);
@@ -221,9 +293,7 @@ fn a_selected_row_is_followed_where_it_goes() {
     // Sorted the other way round it is elsewhere; Enter goes into it all the same.
     press(&mut view, &picture, &[Key::Char('r'), Key::Enter]);
     let chain = text(&view, &picture, SMALL);
-    // Behind the four lines of the head and the findings.
-    let head = 4 + picture.header.findings.len().min(2);
-    let title = chain.lines().nth(head).unwrap();
+    let title = chain.lines().find(|line| line.contains(" waited ")).unwrap();
     let thread: Vec<&str> = title.split_whitespace().take(2).collect();
     assert!(second.contains(&thread.join(" ")), "{second}\n{title}");
 }
@@ -346,7 +416,7 @@ fn the_profilers_own_processes_are_in_no_row() {
             (event.parent, event.comm) = (Tgid(99), name.to_owned());
         }
         let TopData { header, window, .. } = picture_of(bytes(&recording));
-        (header.findings.len(), window.processes.iter().count(), window.waits.iter().count())
+        (header.findings.count(), window.processes.iter().count(), window.waits.iter().count())
     };
     assert_eq!(ranked("offwake-parser"), (0, 0, 0));
     // A command that is profiled is a child of the profiler as well.

@@ -132,7 +132,8 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
         let coverage = if is_covered { Coverage::ToldByOthers } else { Coverage::News };
         found.push(Found { finding, hops, coverage });
     }
-    rank(found, smaller, active, &activity)
+    let target_program = programs.of_only_process();
+    Findings { target_program, ..rank(found, smaller, active, &activity) }
 }
 
 /// Returns for each root whether the chains of roots that matter more tell of its waits already.
@@ -175,8 +176,8 @@ fn rank(
             FindingKind::Deadlock => 0,
             FindingKind::StillWaiting => 1,
             FindingKind::Throttled => 2,
-            FindingKind::CpuStarvation if finding.share >= 0.5 => 3,
-            FindingKind::CpuStarvation | FindingKind::Wait | FindingKind::OnCpu => 4,
+            FindingKind::CpuStarvation => 3,
+            FindingKind::Wait | FindingKind::OnCpu => 4,
             FindingKind::Sleep => 5,
         };
         // A cause that is known helps more than one that is not.
@@ -214,5 +215,5 @@ fn rank(
         open_ns: activity.open,
         findings_left_out: left_out,
     };
-    Findings { list, activity, hop_tree: HopTree::new(boxes) }
+    Findings { list, activity, target_program: None, hop_tree: HopTree::new(boxes) }
 }

@@ -38,6 +38,9 @@ pub struct Findings {
     pub list: Vec<Finding>,
     /// What the target's threads did with their time.
     pub activity: TargetActivity,
+    /// What the target is, if it is one process, as an engineer would call it: `python3 web2.py`.
+    #[serde(skip)]
+    pub target_program: Option<String>,
     /// The same time as the findings', all paths of it: what pictures are drawn of.
     #[serde(skip)]
     pub hop_tree: HopTree,

@@ -166,6 +166,27 @@ impl<'a> Programs<'a> {
         self.programs.get_index(id.0 as usize)
     }
 
+    /// Names what the target ran last if it is one process: `python3 web2.py`, `cc1plus heavy.cc`.
+    pub(super) fn of_only_process(&self) -> Option<String> {
+        let mut targets = (self.timeline.threads.iter().zip(0..))
+            .filter(|(thread, _)| thread.in_target && thread.kind != ThreadKind::Kernel);
+        let (first, n) = targets.next()?;
+        let (mut last, process) = (ThreadIndex(n), first.tgid);
+        for (thread, n) in targets {
+            if thread.tgid != process {
+                return None;
+            }
+            if thread.tid == Tid(process.0) {
+                last = ThreadIndex(n);
+            }
+        }
+        let id = self.program_of_thread(last);
+        let program = self.program(id)?;
+        let script = program.script.clone().or_else(|| self.subject(process, id));
+        let words = [Some(text::terminal(&program.name)), script.map(|name| text::terminal(&name))];
+        Some(words.into_iter().flatten().collect::<Vec<_>>().join(" "))
+    }
+
     /// Returns the title that a process gave itself while it ran a program, without that program's
     /// name: `"UPDATE waiting"`. PostgreSQL's backends and nginx's workers have one.
     pub(super) fn title(&self, process: Tgid, program: ProgramId) -> Option<String> {

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 use crate::{
     blame::{Blame, BlameClass, BlameEntryKind, StackPairId},
-    quotas::describe_quota,
+    quotas::{describe_quota, describe_quota_briefly},
     timeline::{ThreadIndex, Timeline},
     words,
 };
@@ -199,6 +199,19 @@ impl FindingWriter<'_> {
         let window = self.words.recording.meta.window.length();
         who::time_of_threads(time, count_threads(times), window)
     }
+
+    /// `3.20 of 4.00 s`, `12.8 s over 4 threads`
+    fn part_of_window(&self, time: Nanos, times: &BTreeMap<ThreadIndex, Nanos>) -> String {
+        let (threads, window) = (count_threads(times), self.words.recording.meta.window.length());
+        if threads > 1 {
+            return format!("{time} over {threads} threads");
+        }
+        let (time, window) = (time.to_string(), window.to_string());
+        match (time.split_once(' '), window.split_once(' ')) {
+            (Some((number, unit)), Some((_, of))) if unit == of => format!("{number} of {window}"),
+            _ => format!("{time} of {window}"),
+        }
+    }
 }
 
 fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>) -> Finding {
@@ -209,6 +222,8 @@ fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'
     let share = writer.share(ran.throttled);
     let text = describe_hop(&hop);
     let first = FindingHop { what: "is throttled".to_owned(), ..hop.clone() };
+    let throttled = describe_hop_without_function(&first);
+    let brief = describe_quota_briefly(quota);
     let mut cause = describe_quota(quota);
     if let Some(CpuQuota { first, last, .. }) = quota {
         let periods = last.periods.saturating_sub(first.periods);
@@ -238,10 +253,13 @@ fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'
         lines: vec![
             FindingLine {
                 depth: 0,
-                text: describe_hop_without_function(&first),
+                text: match brief {
+                    Some(brief) => format!("{brief}: {throttled}"),
+                    None => throttled,
+                },
                 function: None,
                 addition: None,
-                detail: writer.time_of_threads(ran.throttled, &ran.throttled_threads),
+                detail: writer.part_of_window(ran.throttled, &ran.throttled_threads),
                 share,
                 is_cause: false,
             },

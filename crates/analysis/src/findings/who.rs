@@ -250,14 +250,17 @@ pub(super) fn who(hop: &FindingHop) -> String {
 }
 
 /// Names threads by what tells them best from others, for where there is no room for all of [`who`]: `checkout.py`,
-/// `bank [to-savings]`, `postgres`.
+/// `bank [to-savings]`, `postgres`. Some of a program's threads are told from its others by what their names have in
+/// common, which stands first, as what stands last is cut: `store-* of shop`.
 pub(super) fn short_who(hop: &FindingHop) -> String {
     let program = text::terminal(hop.script.as_ref().unwrap_or(&hop.program));
     match &hop.thread_name {
         Some(name) if names_all(name, hop.threads) => {
             format!("{program} [{}]", text::terminal(name))
         }
-        _ => program,
+        // The main thread has no name of its own, so that these are not all of the program's.
+        Some(name) => format!("{} of {program}", text::terminal(name)),
+        None => program,
     }
 }
 

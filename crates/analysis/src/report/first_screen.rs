@@ -14,10 +14,7 @@ use offwake_recording::units::Nanos;
 use super::{
     Report, ThreadEntry,
     loss_line::describe_loss,
-    printed_lines::{
-        DetailPlace, LineLayout, PrintedLine, describe_sum, fit, is_of_several, lines, mark,
-        open_word, percent,
-    },
+    printed_lines::{DetailPlace, LineLayout, PrintedLine, fit, lines, percent},
     styled_lines::{SummaryStyles, write_line, write_styled},
 };
 use crate::{
@@ -60,11 +57,7 @@ pub(super) fn write(
     }
     let (shown, sleeps) = split_findings(report);
     for (n, finding) in shown.iter().enumerate() {
-        let most = match finding.same_cause_as {
-            _ if n == 0 => FIRST_LINES,
-            Some(_) => RETOLD_LINES,
-            None => LATER_LINES,
-        };
+        let most = most_lines(n, finding);
         for PrintedLine { line, text } in fit(lines(n + 1, finding, NARROW_LINES), most) {
             let style = match (line.is_cause, line.depth) {
                 (true, _) => palette.waker,
@@ -86,6 +79,15 @@ pub(super) fn write(
         write_line(out, &line)?;
     }
     Ok(())
+}
+
+/// Returns how many lines there are of a finding at most: the first one, `n` is 0, has more.
+pub(crate) fn most_lines(n: usize, finding: &Finding) -> usize {
+    match finding.same_cause_as {
+        _ if n == 0 => FIRST_LINES,
+        Some(_) => RETOLD_LINES,
+        None => LATER_LINES,
+    }
 }
 
 /// Says that the target had next to nothing to do, so that the shares of its findings are parts of
@@ -167,7 +169,7 @@ pub(super) fn describe_rest(
 
 /// Returns the findings that have rows of their own, and the deliberate sleeps that share the last
 /// line.
-pub(super) fn split_findings(report: &Report) -> (Vec<&Finding>, Vec<&Finding>) {
+pub(crate) fn split_findings(report: &Report) -> (Vec<&Finding>, Vec<&Finding>) {
     let list = &report.findings.list;
     let (sleeps, others): (Vec<_>, Vec<_>) =
         list.iter().partition(|finding| finding.kind == FindingKind::Sleep);
@@ -192,33 +194,6 @@ pub(super) fn number_of_box(hop: &HopBox, listed: usize) -> String {
     number.map(|number| format!("{number}: ")).unwrap_or_default()
 }
 
-/// Returns the findings in one line each: `70%  python3 21749 web2.py … ← python3 21745 cron_tx.py …`.
-pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
-    let (shown, _) = split_findings(report);
-    let idle = mostly_idle(report).into_iter();
-    let findings = (shown.iter()).filter_map(|finding| {
-        let first = finding.lines.first()?;
-        let cause = match finding.lines.len() {
-            1 if is_of_several(finding) => mark(first, finding),
-            1 => String::new(),
-            // Its cause is all of it.
-            _ if finding.kind == FindingKind::Deadlock => String::new(),
-            _ => match finding.same_cause_as {
-                Some(number) => format!("  ← same cause as {number}: {}", finding.cause.text),
-                // The end of a long line is cut off.
-                None => match describe_sum(finding) {
-                    Some(sum) => format!("  ← {sum}: {}", finding.cause.text),
-                    None => format!("  ← {}", finding.cause.text),
-                },
-            },
-        };
-        let still = open_word(finding).map_or(String::new(), |word| format!("{word}  "));
-        let text = first.whole_text();
-        Some(format!("{:>5}  {still}{text}{cause}", percent(finding.share)))
-    });
-    idle.chain(findings).collect()
-}
-
 /// `pid 21749 python3 · 4.00 s · on-CPU 0.3% of one CPU`
 pub(crate) fn headline(report: &Report) -> String {
     let window = report.window.duration_ns;
@@ -227,7 +202,7 @@ pub(crate) fn headline(report: &Report) -> String {
         Nanos(window) => report.findings.activity.on_cpu_ns.0 as f64 / window as f64,
     };
     let program = match report.processes.as_slice() {
-        [one] => format!(" {}", text::terminal(&one.comm)),
+        [_] => format!(" {}", target_program(report).unwrap_or_default()),
         many => {
             let passing = match passing_processes(report) {
                 0 => String::new(),
@@ -246,6 +221,13 @@ pub(crate) fn headline(report: &Report) -> String {
         line.push_str(&made);
     }
     line
+}
+
+/// Names what the target runs, if it is one process: `python3 web2.py`.
+pub(crate) fn target_program(report: &Report) -> Option<String> {
+    let [process] = report.processes.as_slice() else { return None };
+    let known = report.findings.target_program.clone();
+    Some(known.unwrap_or_else(|| text::terminal(&process.comm)))
 }
 
 /// Returns how many processes were forked or ended inside of the window, where the target in words

@@ -14,7 +14,7 @@ pub(crate) fn loss_line(report: &Report) -> String {
 }
 
 /// Describes what was lost; none if nothing was.
-pub(super) fn describe_loss(report: &Report) -> Option<String> {
+pub(crate) fn describe_loss(report: &Report) -> Option<String> {
     let loss = &report.loss;
     let counts = [
         (loss.records, "record", "records"),

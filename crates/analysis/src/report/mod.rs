@@ -14,7 +14,7 @@ pub mod folded;
 mod hop_limit;
 pub mod html;
 mod integrity;
-mod loss_line;
+pub(crate) mod loss_line;
 pub mod markdown;
 mod model;
 mod overview;

@@ -22,10 +22,11 @@ pub(crate) enum DetailPlace {
     BehindText,
 }
 
-/// The words in front of waits that had not ended.
-pub(super) fn open_word(finding: &Finding) -> Option<&'static str> {
+/// The word in front of what goes on as long as nobody does something about it, before how long that has been.
+pub(crate) fn leading_word(finding: &Finding) -> Option<&'static str> {
     match finding.kind {
         FindingKind::Deadlock => Some("DEADLOCK"),
+        FindingKind::Throttled => Some("THROTTLED"),
         _ if finding.still_waiting => Some("STILL WAITING"),
         _ => None,
     }
@@ -42,12 +43,9 @@ pub(crate) struct PrintedLine<'f> {
 pub(crate) fn lines(number: usize, finding: &Finding, layout: LineLayout) -> Vec<PrintedLine<'_>> {
     let mut lines = Vec::new();
     for line in &finding.lines {
-        let before = match (line.depth, open_word(finding)) {
-            (0, None) => format!("{number:<2}{:>5}  ", percent(line.share)),
-            (0, Some(word)) => {
-                format!("{number:<2}{:>5}  {word} {}  ", percent(line.share), line.detail)
-            }
-            (depth, _) => format!("{:indent$}└ ", "", indent = 7 + 2 * usize::from(depth)),
+        let before = match line.depth {
+            0 => beginning(number, line, finding),
+            depth => format!("{:indent$}└ ", "", indent = 7 + 2 * usize::from(depth)),
         };
         let mut behind = mark(line, finding);
         let indent = before.chars().count();
@@ -85,9 +83,64 @@ pub(crate) fn lines(number: usize, finding: &Finding, layout: LineLayout) -> Vec
     lines
 }
 
+/// What stands before the text of a finding's first line: its number and share, and that it is still going on.
+fn beginning(number: usize, line: &FindingLine, finding: &Finding) -> String {
+    let share = percent(line.share);
+    match leading_word(finding) {
+        None => format!("{number:<2}{share:>5}  "),
+        Some(word) => format!("{number:<2}{share:>5}  {word} {}  ", line.detail),
+    }
+}
+
+/// The lines of a finding where there is little room: one for who waits, and at most two for the cause, which is
+/// beside the left edge however many hops there are between.
+pub(crate) fn brief_lines(
+    number: usize,
+    finding: &Finding,
+    layout: LineLayout,
+    most: usize,
+) -> Vec<PrintedLine<'_>> {
+    const INDENT: usize = 4;
+    let mut lines = Vec::new();
+    if let Some(line) = finding.lines.first() {
+        let before = beginning(number, line, finding);
+        let room = layout.width.saturating_sub(before.chars().count());
+        let text = text::cut_chars(&line.whole_text(), room);
+        let text = with_detail(&text, line, finding, (room, layout.detail));
+        lines.push(PrintedLine { line, text: before + &text });
+    }
+    let Some(line) = finding.lines.iter().find(|line| line.is_cause && line.depth > 0) else {
+        return lines;
+    };
+    let room = layout.width.saturating_sub(INDENT + 2);
+    // How long at a time comes last.
+    let line_without = FindingLine { addition: None, ..line.clone() };
+    let (whole, mut behind) = (line_without.whole_text(), mark(line, finding));
+    // Who it is says more than what else it is the cause of.
+    if behind.chars().count() > room / 2 {
+        behind.truncate(behind.find([',', '(']).unwrap_or(behind.len()));
+    }
+    let behind = behind.trim_end();
+    let left = room.saturating_sub(behind.chars().count());
+    let (first, second) = match whole.chars().count() <= left || most <= 2 {
+        true => (text::cut_chars(&whole, left) + behind, None),
+        false => {
+            let (first, second) =
+                line_without.split(room).unwrap_or_else(|| text::split_at_space(&whole, room));
+            (text::cut_chars(&first, room), Some(text::cut_chars(&second, left) + behind))
+        }
+    };
+    lines.push(PrintedLine { line, text: format!("{:INDENT$}└ {first}", "") });
+    lines.extend(second.map(|text| PrintedLine {
+        line,
+        text: format!("{:indent$}{}", "", text.trim_start(), indent = INDENT + 2),
+    }));
+    lines
+}
+
 /// Keeps `most` lines of a finding. The cause stays: hops before it are left out instead, and
 /// counted. A first line and a cause of two lines each need one line more.
-pub(super) fn fit(mut lines: Vec<PrintedLine<'_>>, most: usize) -> Vec<PrintedLine<'_>> {
+pub(crate) fn fit(mut lines: Vec<PrintedLine<'_>>, most: usize) -> Vec<PrintedLine<'_>> {
     let is_cause = |printed: &PrintedLine<'_>| printed.line.is_cause && printed.line.depth > 0;
     let cause = lines.iter().position(is_cause).unwrap_or(0);
     let end = cause + lines.iter().filter(|&printed| is_cause(printed)).count();
@@ -127,7 +180,7 @@ fn with_detail(
     (room, place): (usize, DetailPlace),
 ) -> String {
     let (taken, detail) = (text.chars().count(), line.detail.chars().count());
-    if line.depth > 0 || finding.still_waiting || taken + 3 + detail > room {
+    if line.depth > 0 || leading_word(finding).is_some() || taken + 3 + detail > room {
         return text.to_owned();
     }
     let gap = match place {

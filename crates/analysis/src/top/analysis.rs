@@ -13,11 +13,13 @@ use crate::{
     blame::{Blame, ChainLimits},
     filter::Filter,
     report::{LossNote, Report, first_screen, loss_line},
+    text,
     timeline::Timeline,
 };
 
 use super::{
     figures::Figures,
+    findings::ScreenFindings,
     own_processes::own_processes,
     totals::{Completeness, Totals},
 };
@@ -38,18 +40,39 @@ pub struct TopData {
 /// What is above the tables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {
-    /// The target in words.
+    /// The target in words, and what it runs if it is one process.
     pub target: String,
-    /// What holds the target up in the window, each finding in one line, as on the first screen.
-    pub findings: Vec<String>,
+    /// What holds the target up in the window, as on every first screen.
+    pub findings: ScreenFindings,
     /// CPU time of the profiler's own threads inside the window.
     pub own_cpu: Nanos,
-    /// What was lost of the window, in words, if anything was.
-    pub loss: Option<String>,
+    /// What was lost of the window.
+    pub loss: WindowLoss,
     /// What else there is to be said of the recording.
     pub warnings: Vec<String>,
     /// Whether the target is still there.
     pub target_state: TargetState,
+}
+
+/// What was lost of a window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WindowLoss {
+    /// Nothing.
+    Nothing,
+    /// Too little to change the answer; what, in words.
+    Irrelevant(String),
+    /// So much that the answer may be another one; what, in words.
+    Relevant(String),
+}
+
+impl WindowLoss {
+    fn new(report: &Report) -> Self {
+        match (loss_line::describe_loss(report), first_screen::relevant_loss(report)) {
+            (None, _) => Self::Nothing,
+            (Some(loss), None) => Self::Irrelevant(loss),
+            (Some(_), Some(loss)) => Self::Relevant(loss),
+        }
+    }
 }
 
 /// Whether the target still has threads.
@@ -124,10 +147,13 @@ impl TopAnalysis {
         let end = recording.meta.window.end;
         let mut target = timeline.threads.iter().filter(|thread| thread.in_target);
         let header = Header {
-            target: report.meta.target.clone(),
-            findings: first_screen::finding_lines(&report),
+            target: match first_screen::target_program(&report) {
+                Some(program) => format!("{} {program}", text::terminal(&report.meta.target)),
+                None => text::terminal(&report.meta.target),
+            },
+            findings: ScreenFindings::new(&report),
             own_cpu: report.meta.own_cpu_ns,
-            loss: (completeness(&report.loss) == Completeness::Lossy).then(|| loss_line(&report)),
+            loss: WindowLoss::new(&report),
             warnings: report.warnings(),
             target_state: if target.all(|thread| thread.until < end) {
                 TargetState::Ended

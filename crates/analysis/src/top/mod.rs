@@ -3,15 +3,17 @@
 
 mod analysis;
 mod figures;
+mod findings;
 mod own_processes;
 mod rows;
 mod totals;
 
-pub use analysis::{AnalysisError, Header, Since, TargetState, TopAnalysis, TopData};
+pub use analysis::{AnalysisError, Header, Since, TargetState, TopAnalysis, TopData, WindowLoss};
 pub use figures::{
     Blocker, BlockingTime, ChainEnd, Figures, SummedTime, ThreadFigures, ThreadKey, WaitFigures,
     WaitKey,
 };
+pub use findings::{FindingPart, FindingScreenLine, ScreenFindings};
 pub use own_processes::OWN_PROCESS_NAMES;
 pub use rows::{BoundedSums, Summable};
 pub use totals::Totals;
