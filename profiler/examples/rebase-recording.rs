@@ -41,16 +41,20 @@ struct Arguments {
     /// What the machine shall be called
     #[arg(long, default_value = "host")]
     host: String,
+    /// Other processes that are counted as the target's, so that their names are kept
+    #[arg(long, value_delimiter = ',', value_name = "PID")]
+    also: Vec<u32>,
 }
 
 fn main() -> anyhow::Result<()> {
-    let Arguments { input, output, host } = Arguments::parse();
+    let Arguments { input, output, host, also } = Arguments::parse();
     let file = File::open(&input).with_context(|| format!("cannot read {}", input.display()))?;
     let mut recording =
         stream::read(&file, MEMORY).with_context(|| format!("cannot read {}", input.display()))?;
     if recording.damage != stream::Damage::default() {
         bail!("{} is damaged: {:?}", input.display(), recording.damage);
     }
+    take_in(&mut recording, &also);
     drop_bystanders(&mut recording);
     recording.rebase();
     anonymise(&mut recording, &host);
@@ -58,6 +62,17 @@ fn main() -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", output.display());
     let mut out = BufWriter::new(File::create(&output).with_context(cannot)?);
     stream::write(&recording, &mut out).and_then(|()| out.flush()).with_context(cannot)
+}
+
+/// Counts other processes as the target's.
+fn take_in(recording: &mut Recording, also: &[u32]) {
+    let is_one = |tgid: Tgid| also.contains(&tgid.0);
+    for thread_event in recording.thread_events.iter_mut().filter(|event| is_one(event.tgid)) {
+        thread_event.in_target = true;
+    }
+    let mut waits: Vec<Wait> = recording.waits.iter().collect();
+    waits.iter_mut().filter(|wait| is_one(wait.tgid)).for_each(|wait| wait.in_target = true);
+    recording.waits = waits.into_iter().collect();
 }
 
 /// Keeps the target's threads, and those that a chain of wakes leads to from there.

@@ -128,6 +128,18 @@ impl Browser {
         self.command("url", &json!({ "url": format!("file://{}", page.display()) })).map(drop)
     }
 
+    /// Makes pages as wide and high as that, whatever the window has around them.
+    ///
+    /// # Errors
+    ///
+    /// When the driver can't.
+    pub fn resize_view(&self, width: u32, height: u32) -> Result<()> {
+        let view =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        let command = json!({ "cmd": "Emulation.setDeviceMetricsOverride", "params": view });
+        self.command("goog/cdp/execute", &command).map(drop)
+    }
+
     /// What a script returns.
     ///
     /// # Errors

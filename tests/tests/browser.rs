@@ -30,6 +30,12 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../profiler/tests/data/{name}.offwake"))
 }
 
+/// The incident `postgres-row-lock`: a client, two sessions of PostgreSQL, and the client that is idle in a transaction.
+/// `rebase-recording --also` made the last three the target too, and nobody's.
+fn postgres() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("recordings/postgres.offwake")
+}
+
 /// The page of a recording.
 fn page(recording: &[u8]) -> Result<Page> {
     let directory = paths::scratch_directory()?;
@@ -111,6 +117,81 @@ fn the_page_begins_with_what_holds_the_target_up() -> Result<()> {
     let bottom = "return document.querySelector('#verdict li').getBoundingClientRect().bottom \
         < innerHeight";
     ensure!(browser.run(bottom)? == Value::Bool(true));
+    Ok(())
+}
+
+/// Says what of the first screen is not on it; nothing if all is.
+const NOT_ON_FIRST_SCREEN: &str = "\
+    const seen = (one) => { const box = one.getBoundingClientRect(); return one.checkVisibility() \
+        && box.width > 0 && box.height > 0 && box.left >= 0 && box.top >= 0 \
+        && box.right <= innerWidth && box.bottom <= innerHeight; }; \
+    const within = (one, other) => { const [a, b] = [one, other].map((it) => it.getBoundingClientRect()); \
+        return a.left >= b.left && a.top >= b.top && a.right <= b.right && a.bottom <= b.bottom; }; \
+    const missing = []; \
+    const wanted = (name, list, least) => { if (list.length < least) { missing.push(`${name}: ${list.length}`); } \
+        list.filter((one) => !seen(one)).forEach((one) => missing.push(`${name}: ${one.textContent}`)); }; \
+    const all = (selector) => [...document.querySelectorAll(selector)]; \
+    if (scrollY !== 0) { missing.push('scrolled'); } \
+    wanted('finding', all('#verdict li').slice(0, 1), 1); \
+    wanted('cause', all('#verdict li:first-child .cause'), 1); \
+    wanted('node', all('.graph .node'), 3); \
+    all('.graph .node').filter((node) => !within(node, document.querySelector('.graph'))) \
+        .forEach((node) => missing.push(`cut: ${node.textContent}`)); \
+    const svg = document.querySelector('.graph svg'); \
+    const letters = 12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width; \
+    if (letters < 8) { missing.push(`letters of ${letters} pixels`); } \
+    const level = (box) => Number(box.getAttribute('aria-level')); \
+    wanted('box', all('.flame .box').filter((box) => level(box) <= 3), 3); \
+    return missing.join('; ');";
+
+#[test]
+fn the_first_screen_has_the_findings_the_graph_and_the_top_of_the_flame_graph() -> Result<()> {
+    let browser = Browser::start(1600, 1000)?;
+    for (width, height) in [(1600, 1000), (1280, 900)] {
+        browser.resize_view(width, height)?;
+        for (name, recording) in [("demo", data("demo")), ("postgres", postgres())] {
+            let page = page(&fs::read(recording)?)?;
+            browser.open(&page.path)?;
+            browser.until("return document.getElementById('head').dataset.drawn === 'yes'")?;
+            browser.until("return document.querySelectorAll('.flame .box').length > 1")?;
+            browser.until("return document.querySelectorAll('.graph .node').length > 1")?;
+            let missing = words(&browser, NOT_ON_FIRST_SCREEN)?;
+            ensure!(missing.is_empty(), "{name} at {width}×{height}: {missing}");
+        }
+    }
+    // On a narrow window they are below each other, and the graph is no higher than a part of it.
+    browser.resize_view(700, 900)?;
+    let missing = words(&browser, NOT_ON_FIRST_SCREEN)?;
+    ensure!(!missing.is_empty(), "a test that finds nothing missing here finds nothing");
+    let high = number(
+        &browser,
+        "return Math.round(document.querySelector('.graph').getBoundingClientRect().height)",
+    )?;
+    ensure!((1..=430).contains(&high), "{high} pixels");
+    browser.console_is_empty()
+}
+
+#[test]
+fn only_a_loss_that_could_change_the_answer_stands_above_the_findings() -> Result<()> {
+    let notes = "return document.getElementById('notes').innerText";
+    let recording = stream::read(&fs::read(data("demo"))?[..], 64 << 20)?;
+    let shown_of = |recording: &Recording| -> Result<Browser> {
+        let mut bytes = Vec::new();
+        stream::write(recording, &mut bytes)?;
+        shown(&page(&bytes)?)
+    };
+    let mut few = recording.clone();
+    few.loss.stacks = 3;
+    let browser = shown_of(&few)?;
+    ensure!(words(&browser, notes)?.is_empty(), "{}", words(&browser, notes)?);
+    let foot = words(&browser, "return document.getElementById('foot').innerText")?;
+    ensure!(foot.contains("no relevant loss (3 stacks)"), "{foot}");
+    let mut many = recording;
+    many.loss.records = 1;
+    many.waits.retain(|wait, _| wait.seq % 3 != 0);
+    let browser = shown_of(&many)?;
+    let said = words(&browser, notes)?;
+    ensure!(said.contains("INCOMPLETE: "), "{said}");
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! The page: what it holds, how large it can become, and that nothing in it can break out.
 
+use std::{fs, path::Path};
+
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
     filter::{Filter, IdleWaits},
@@ -11,7 +13,7 @@ use offwake_analysis::{
 };
 use offwake_recording::{
     AddressSpace, Function, Recording, Stack, StackEnd, StackRef, ThreadEventReason, ThreadRef,
-    Window,
+    Window, stream,
     units::{StackId, Tgid, Tid, Timestamp},
 };
 use serde_json::Value;
@@ -19,6 +21,8 @@ use serde_json::Value;
 use crate::{
     draw::{at, recording, thread_event, wait, wake_by},
     golden::{golden, service},
+    open_waits::{asleep, waits_in},
+    quotas::{add_quota, throttled_thread},
 };
 
 fn page_of(recording: &Recording, filter: &Filter) -> (Report, String) {
@@ -53,6 +57,53 @@ fn what_the_page_shows_is_golden() {
     let (_, page) = page_of(&service(), &Filter::default());
     let data = serde_json::to_string_pretty(&data_of(&page)).unwrap();
     golden("service.html.json", &(data + "\n"));
+}
+
+/// A recording of real programs.
+fn replayed(name: &str) -> Recording {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let bytes = fs::read(data.join(format!("{name}.offwake"))).unwrap();
+    stream::read(&bytes[..], 64 << 20).unwrap()
+}
+
+#[test]
+fn findings_have_the_lines_that_the_terminal_has_and_begin_as_there() {
+    let list = |recording: &Recording| {
+        data_of(&page_of(recording, &Filter::default()).1)["findings"]["list"].clone()
+    };
+    let found = list(&replayed("demo"));
+    let lines = |n: usize| found[n]["lines"].as_array().unwrap().clone();
+    let is_there = |line: &Value| line["is_folded"].is_null();
+    // The first one in full, and later ones with the hops between the waiter and the cause.
+    assert!(lines(0).len() == 5 && lines(0).iter().all(is_there), "{found:#}");
+    let of_gateway: Vec<_> = lines(3).into_iter().filter(is_there).collect();
+    let text = |n: usize| of_gateway[n]["text"].as_str().unwrap();
+    assert!(text(1).contains("worker-*") && text(2).contains("store-*"), "{of_gateway:#?}");
+    assert!(found[0]["leading"].is_null(), "it has ended: {found:#}");
+    let mut throttled = throttled_thread();
+    add_quota(&mut throttled);
+    throttled.sort();
+    let found = list(&throttled);
+    assert_eq!(found[0]["leading"], "THROTTLED 82.0 of 100 ms", "{found:#}");
+    let mut stuck = asleep(&[7]);
+    waits_in(&mut stuck, 7, "pthread_mutex_lock", "report", 128);
+    stuck.sort();
+    let found = list(&stuck);
+    assert!(found[0]["leading"].as_str().unwrap().starts_with("STILL WAITING ≥"), "{found:#}");
+}
+
+#[test]
+fn a_loss_stands_first_only_if_it_could_change_the_answer() {
+    let head = |recording: &Recording| {
+        let head = &data_of(&page_of(recording, &Filter::default()).1)["head"];
+        [&head["loss_relevance"], &head["loss"]].map(|word| word.as_str().unwrap().to_owned())
+    };
+    let [relevance, loss] = head(&service());
+    assert!(relevance == "could_change_the_answer" && loss.starts_with("INCOMPLETE: 9%"), "{loss}");
+    let mut demo = replayed("demo");
+    assert_eq!(head(&demo), ["irrelevant", "lost: nothing"]);
+    demo.loss.stacks = 3;
+    assert_eq!(head(&demo), ["irrelevant", "no relevant loss (3 stacks)"]);
 }
 
 #[test]

@@ -79,7 +79,7 @@ pub fn sets(stack: StackRef, call: Option<Syscall>) -> impl Fn(&mut Wait) {
 }
 
 /// Has a thread wait in `function` for what `libc` waits for.
-fn waits_in(r: &mut Recording, tid: u32, libc: &str, function: &str, op: u64) {
+pub fn waits_in(r: &mut Recording, tid: u32, libc: &str, function: &str, op: u64) {
     let leaf = format!("libc.so.6 {libc}");
     let stack = user(r, tid, &[&leaf, &format!("app {function}"), "app main"]);
     change(r, tid, sets(stack, syscall(FUTEX, [address(tid), op, 2, 0, 0, 0])));

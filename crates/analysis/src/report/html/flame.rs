@@ -69,6 +69,9 @@ impl BoxKind {
 pub(super) struct Flame {
     parent: Vec<usize>,
     text: Vec<TextId>,
+    /// What stands in a box where there is no room for all of that, if it is something else. Only hops have it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    short: Vec<Option<TextId>>,
     /// By the order of [`BoxKind`].
     kind: Vec<u8>,
     ns: Vec<u64>,
@@ -132,8 +135,19 @@ pub(super) fn hop_boxes(report: &Report, texts: &mut Texts<'_>) -> Flame {
         let over = over_threads(hop.time.sum(), hop.threads, window).filter(|_| parent == 0);
         let over = over.map(|over| format!(" ({over})")).unwrap_or_default();
         let text = format!("{number}{}{over}", words.join(" "));
+        // What stands last is cut.
+        let short = (!hop.short_who.is_empty()).then(|| {
+            texts.id(&format!(
+                "{number}{} {}",
+                hop.short_who,
+                words.get(1..).unwrap_or_default().join(" ")
+            ))
+        });
         let kind = if hop.children.is_empty() { BoxKind::Leaf } else { kind };
         let place = flame.push_hop(parent, kind, &text, &hop.time, texts);
+        if let Some(of_box) = flame.short.get_mut(place) {
+            *of_box = short;
+        }
         queue.extend(hop.children.iter().map(|child| (place, BoxKind::Waker, child)));
     }
     flame
@@ -151,6 +165,7 @@ impl Flame {
     ) -> usize {
         self.parent.push(parent);
         self.text.push(texts.id(text));
+        self.short.push(None);
         self.kind.push(kind as u8);
         self.ns.push(time.sum().0);
         self.class.push(PageClass::most(time));
@@ -178,6 +193,7 @@ fn columns(
         text: frames()
             .map(|frame| texts.id(frame.map_or("all waits that are shown", |frame| &frame.name)))
             .collect(),
+        short: Vec::new(),
         kind: frames().map(|frame| frame.map_or(BoxKind::Root, |frame| frame.kind) as u8).collect(),
         ns: sums.sums.iter().map(|sum| narrow(sum.times.sum())).collect(),
         class: sums.sums.iter().map(|sum| largest_class(&sum.times)).collect(),

@@ -3,8 +3,11 @@
 use serde::Serialize;
 
 use crate::{
-    findings::FindingKind,
-    report::{Report, first_screen, loss_line, printed_lines},
+    findings::{Finding, FindingKind, FindingLine},
+    report::{
+        Report, first_screen, loss_line,
+        printed_lines::{self, PrintedLine},
+    },
     text,
 };
 
@@ -54,8 +57,9 @@ struct PageHead {
     start_unix_ns: Option<i64>,
     closed_by: &'static str,
     own_cpu_ns: u64,
+    /// What was lost, in words.
     loss: String,
-    is_lossless: bool,
+    loss_relevance: LossRelevance,
     warnings: Vec<String>,
     /// What is summed up for want of room.
     limit: Option<String>,
@@ -65,6 +69,14 @@ struct PageHead {
     /// Of processes and their children, those that were forked or ended inside of the window.
     passing_processes: u64,
     samples: u64,
+}
+
+/// Whether what was lost could change the answer. If so it stands first, or else with the details.
+#[derive(Serialize)]
+#[serde(rename_all = "snake_case")]
+enum LossRelevance {
+    CouldChangeTheAnswer,
+    Irrelevant,
 }
 
 /// What holds the target up, as on every first screen.
@@ -80,6 +92,9 @@ struct PageFindings {
 #[derive(Serialize)]
 struct PageFinding {
     kind: FindingKind,
+    /// What stands in front of its first line if it is still going on: `STILL WAITING ≥5.00 s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leading: Option<String>,
     share: f64,
     ns: u64,
     /// How many threads that time is of.
@@ -98,6 +113,9 @@ struct PageLine {
     is_cause: bool,
     /// Its own share, and whether it is the cause.
     mark: String,
+    /// Whether it is shown at a click: the terminal has no room for it either.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    is_folded: bool,
 }
 
 /// Builds the page's data from the report.
@@ -131,14 +149,22 @@ pub(super) fn build_page<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
 
 fn page_head(report: &Report) -> PageHead {
     let meta = &report.meta;
-    let is_lossless = first_screen::relevant_loss(report).is_none();
-    let loss = match loss_line::describe_loss(report) {
-        Some(loss) if is_lossless => format!("no relevant loss ({loss})"),
-        _ => loss_line::loss_line(report),
+    let (loss, loss_relevance) = match first_screen::relevant_loss(report) {
+        Some(loss) => (format!("INCOMPLETE: {loss}"), LossRelevance::CouldChangeTheAnswer),
+        None => {
+            let loss = match loss_line::describe_loss(report) {
+                Some(loss) => format!("no relevant loss ({loss})"),
+                None => loss_line::loss_line(report),
+            };
+            (loss, LossRelevance::Irrelevant)
+        }
     };
     PageHead {
         offwake: sanitise(&meta.offwake),
-        target: sanitise(&meta.target),
+        target: match first_screen::target_program(report) {
+            Some(program) => format!("{} {program}", sanitise(&meta.target)),
+            None => sanitise(&meta.target),
+        },
         host: sanitise(&meta.host),
         kernel: sanitise(&meta.kernel),
         scope: meta.scope,
@@ -147,8 +173,8 @@ fn page_head(report: &Report) -> PageHead {
         start_unix_ns: report.window.start_unix_ns,
         closed_by: meta.closed_by,
         own_cpu_ns: meta.own_cpu_ns.0,
-        is_lossless,
         loss,
+        loss_relevance,
         warnings: report.warnings(),
         limit: report.limit_note(),
         filter: describe_filter(report),
@@ -185,18 +211,21 @@ fn describe_filter(report: &Report) -> Vec<String> {
 fn page_findings(report: &Report) -> PageFindings {
     let (shown, rest) = first_screen::split_findings(report);
     let list = (shown.iter())
-        .map(|finding| PageFinding {
+        .enumerate()
+        .map(|(n, finding)| PageFinding {
             kind: finding.kind,
+            leading: leading_words(finding),
             share: finding.share,
             ns: finding.ns.0,
             threads: finding.threads,
-            lines: (finding.lines.iter())
-                .map(|line| PageLine {
+            lines: (finding.lines.iter().zip(folded_lines(n, finding)))
+                .map(|(line, is_folded)| PageLine {
                     depth: line.depth,
                     text: text::cut_chars(&line.whole_text(), MAX_LINE_CHARS),
                     detail: line.detail.clone(),
                     is_cause: line.is_cause,
                     mark: printed_lines::mark(line, finding).trim_start().to_owned(),
+                    is_folded,
                 })
                 .collect(),
             search: (finding.chain.first()).map(|hop| sanitise(&hop.program)).unwrap_or_default(),
@@ -207,4 +236,23 @@ fn page_findings(report: &Report) -> PageFindings {
         list,
         rest: first_screen::describe_rest(report, &shown, &rest).join(" · "),
     }
+}
+
+/// `STILL WAITING ≥5.00 s`, as on the terminal.
+fn leading_words(finding: &Finding) -> Option<String> {
+    let word = printed_lines::leading_word(finding)?;
+    let detail = finding.lines.first().map_or("", |line| &line.detail);
+    Some(format!("{word} {detail}").trim_end().to_owned())
+}
+
+/// Returns for each line of a finding whether it is shown at a click only. Those that the terminal has are there at once.
+fn folded_lines(n: usize, finding: &Finding) -> Vec<bool> {
+    let whole = |line| PrintedLine { line, text: String::new() };
+    let most = first_screen::most_lines(n, finding);
+    let kept = printed_lines::fit(finding.lines.iter().map(whole).collect(), most);
+    // What says how many hops are left out has a text.
+    let is_kept = |line: &FindingLine| {
+        kept.iter().any(|one| std::ptr::eq(one.line, line) && one.text.is_empty())
+    };
+    finding.lines.iter().map(|line| !is_kept(line)).collect()
 }

@@ -8,6 +8,7 @@ import { isSearching, isWanted, onSearch } from './search.js';
 const ROW = 19;
 const NARROWEST = 1.5;
 const LABELLED = 28;
+const LETTER = 6.6;
 const HOW = {
   hops: 'Below each box: whom it waited for, and what that one did meanwhile. The last box of a column is the cause, as far as it is known: its colour, pale where a thread waited for it. Width is time.',
   frames: 'From the top: the thread that waited and its frames; --; who woke it, leaf frame first; what the time was spent on. Width is blocked time.',
@@ -30,7 +31,7 @@ export function showFlame() {
   canvas = el('div', { class: 'flame', role: 'tree', 'aria-label': 'Flame graph of waiting', onkeydown: moveFocus });
   crumbs = el('p', { class: 'crumbs' });
   said = el('p', { class: 'said', 'aria-live': 'polite' });
-  // Those that no box has would push the graph off the first screen.
+  // Those that no box has would only take room.
   const drawn = new Set([...page.hops.class, ...page.flame.class]);
   const legend = el('ul', { class: 'legend' }, ...CLASSES.filter((_, n) => drawn.has(n)).map((known) => el('li', {},
     el('span', { class: `key c-${known.key}`, 'aria-hidden': 'true' }), known.name, el('small', {}, known.means))));
@@ -51,7 +52,8 @@ export function showFlame() {
   };
   showQuiet();
   const tools = el('div', { class: 'controls' }, detail, quiet, crumbs);
-  byId('flame-body').append(legend, tools, el('div', { class: 'pane' }, canvas), said);
+  // What colours mean comes after what is to be seen.
+  byId('flame-body').append(tools, el('div', { class: 'pane' }, canvas), said, legend);
   if (tree.left_out > 0) {
     byId('flame-body').append(el('p', { class: 'rest' },
       `${count(tree.left_out, 'box', 'boxes')} of at most ${time(tree.left_out_below_ns)} each, not drawn`));
@@ -196,7 +198,8 @@ function draw(box, x, width, depth, isAbove) {
     tabindex: -1,
   });
   if (width > LABELLED) {
-    element.textContent = name;
+    const short = tree.short ? text(tree.short[box]) : '';
+    element.textContent = short !== '' && name.length * LETTER > width ? short : name;
   }
   place(element, { left: `${x}px`, top: `${depth * ROW}px`, width: `${Math.max(width - 1, 1)}px` });
   boxes.set(box, element);

@@ -1,6 +1,6 @@
 // Who waits for whom: laid out by dagre, drawn here.
 
-import { byId, button, el, hideTip, showTip, svg } from './dom.js';
+import { byId, button, el, hideTip, onWidth, showTip, svg } from './dom.js';
 import { count, percent, time } from './words.js';
 import { page, text } from './data.js';
 import { isWanted, onSearch } from './search.js';
@@ -11,18 +11,23 @@ const THINNEST = 1;
 const THICKEST = 9;
 const LISTED = 12;
 const LIGHTEST = 200;
+// Drawn smaller than this, names can't be read: only the heaviest arrows are drawn then, but not fewer than these.
+const SMALLEST = 0.7;
+const FEWEST = 5;
 
 let level = page.graphs.processes.edges.length > 0 ? 'processes' : 'threads';
 let hidesQuiet = true;
 let chosen = null;
+let drawsAll = false;
 let listsAll = false;
+let listIsOpen = false;
 
 export function showGraph() {
   onSearch(() => {
     drawGraph();
     return '';
   });
-  drawGraph();
+  onWidth(byId('graph-body'), drawGraph);
 }
 
 function weight(edge) {
@@ -33,6 +38,7 @@ function drawGraph() {
   const graph = page.graphs[level];
   const all = graph.edges.filter((edge) => weight(edge) > 0);
   const most = Math.max(...all.map(weight));
+  all.sort((a, b) => weight(b) - weight(a));
   const edges = all.filter((edge) => weight(edge) * LIGHTEST >= most);
   const isPressed = (is) => ({ 'aria-pressed': String(is) });
   const choose = (to) => {
@@ -47,12 +53,25 @@ function drawGraph() {
       hidesQuiet = !hidesQuiet;
       drawGraph();
     }, isPressed(hidesQuiet)),
-    el('span', { class: 'rest' }, 'An arrow leads from who waited to who was waited for; dashed: it waited for the CPU that the other held. Percentages are of the shown blocked time.'));
+    button('all arrows', () => {
+      drawsAll = !drawsAll;
+      drawGraph();
+    }, { ...isPressed(drawsAll), hidden: true }),
+    el('span', { class: 'rest' }, 'Arrows lead to who was waited for; dashed: it had the CPU.'));
   const had = byId('graph-body').contains(document.activeElement) ? document.activeElement.textContent : null;
   const picture = edges.length === 0
-    ? el('p', { class: 'empty' }, 'Nobody waited for anybody here.')
-    : el('div', { class: 'pane graph' }, pictureOf(graph, edges, most));
+    ? el('p', { class: 'empty' }, 'No wait that ended here was one for another thread. What has not ended is among the findings.')
+    : el('div', { class: 'pane graph' });
   byId('graph-body').replaceChildren(tools, picture, list(graph, all, all.length - edges.length));
+  if (edges.length > 0) {
+    const room = roomOf(picture);
+    const drawn = drawsAll ? edges : edges.slice(0, howManyFit(graph, edges, room));
+    picture.append(pictureOf(graph, drawn, most, room));
+    if (drawn.length < edges.length) {
+      tools.lastElementChild.append(` The ${drawn.length} heaviest of ${edges.length}.`);
+    }
+    tools.querySelector('[hidden]').hidden = !drawsAll && drawn.length === edges.length;
+  }
   if (had !== null) {
     [...byId('graph-body').querySelectorAll('button')].find((b) => b.textContent === had)?.focus();
   }
@@ -63,9 +82,53 @@ function words(graph, edge) {
   return `${text(graph.nodes[edge.from].text)} ${link} ${text(graph.nodes[edge.to].text)}`;
 }
 
-function pictureOf(graph, edges, most) {
+// The room of a pane that is not filled yet: beside the findings it has a height, else only a largest one.
+function roomOf(pane) {
+  const { maxHeight, paddingLeft } = getComputedStyle(pane);
+  const padding = 2 * parseFloat(paddingLeft);
+  const most = parseFloat(maxHeight);
+  return { width: pane.clientWidth - padding, height: (Number.isNaN(most) ? pane.clientHeight : most) - padding };
+}
+
+// By how much a layout has to be drawn smaller to be seen as a whole.
+function scaleOf(laid, room) {
+  const { width, height } = laid.graph();
+  return Math.min(1, room.width / width, room.height / height);
+}
+
+// How many of the heaviest arrows can be seen as a whole.
+function howManyFit(graph, edges, room) {
+  let many = edges.length;
+  while (many > FEWEST && scaleOf(bestLayout(graph, edges.slice(0, many), room), room) < SMALLEST) {
+    many = Math.max(FEWEST, Math.floor(many * 0.75));
+  }
+  return many;
+}
+
+// From the left to the right, or from the top down: whichever can be drawn larger.
+function bestLayout(graph, edges, room) {
+  const [across, down] = [layOut(graph, edges, 'LR'), layOut(graph, edges, 'TB')];
+  return scaleOf(down, room) > scaleOf(across, room) ? down : across;
+}
+
+function pictureOf(graph, edges, most, room) {
+  const laid = bestLayout(graph, edges, room);
+  const { width, height } = laid.graph();
+  const scale = Math.max(SMALLEST, scaleOf(laid, room));
+  const arrow = svg('marker', { id: 'arrow', viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: 'userSpaceOnUse', orient: 'auto-start-reverse' },
+    svg('path', { d: 'M0 0L8 4L0 8z' }));
+  const lines = laid.edges().map((key) => {
+    const edge = edges[Number(key.name)];
+    return line(graph, edge, laid.edge(key), THINNEST + (THICKEST - THINNEST) * Math.sqrt(weight(edge) / most));
+  });
+  const boxes = laid.nodes().map((key) => box(graph, edges, Number(key), laid.node(key)));
+  return svg('svg', { width: Math.floor(width * scale), height: Math.floor(height * scale), viewBox: `0 0 ${Math.ceil(width)} ${Math.ceil(height)}`, role: 'group', 'aria-label': 'Who waits for whom' },
+    svg('defs', {}, arrow), ...lines, ...boxes);
+}
+
+function layOut(graph, edges, rankdir) {
   const laid = new dagre.graphlib.Graph({ multigraph: true });
-  laid.setGraph({ rankdir: 'LR', nodesep: 18, ranksep: 90, marginx: 12, marginy: 12 });
+  laid.setGraph({ rankdir, nodesep: 18, ranksep: rankdir === 'LR' ? 70 : 26, marginx: 10, marginy: 10 });
   for (const n of new Set(edges.flatMap((edge) => [edge.from, edge.to]))) {
     const longest = Math.max(text(graph.nodes[n].text).length, under(graph.nodes[n]).length * 0.85);
     laid.setNode(String(n), { width: Math.min(280, longest * LETTER + 22), height: HEIGHT });
@@ -74,16 +137,7 @@ function pictureOf(graph, edges, most) {
     laid.setEdge(String(edge.from), String(edge.to), { width: 56, height: 16, labelpos: 'c' }, String(n));
   });
   dagre.layout(laid);
-  const { width, height } = laid.graph();
-  const arrow = svg('marker', { id: 'arrow', viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: 'userSpaceOnUse', orient: 'auto-start-reverse' },
-    svg('path', { d: 'M0 0L8 4L0 8z' }));
-  const lines = laid.edges().map((key) => {
-    const edge = edges[Number(key.name)];
-    return line(graph, edge, laid.edge(key), THINNEST + (THICKEST - THINNEST) * Math.sqrt(weight(edge) / most));
-  });
-  const boxes = laid.nodes().map((key) => box(graph, edges, Number(key), laid.node(key)));
-  return svg('svg', { width: Math.ceil(width), height: Math.ceil(height), viewBox: `0 0 ${Math.ceil(width)} ${Math.ceil(height)}`, role: 'group', 'aria-label': 'Who waits for whom' },
-    svg('defs', {}, arrow), ...lines, ...boxes);
+  return laid;
 }
 
 function line(graph, edge, route, width) {
@@ -151,7 +205,6 @@ function box(graph, edges, n, at) {
 
 function list(graph, edges, light) {
   const related = edges.filter((edge) => chosen === null || edge.from === chosen || edge.to === chosen);
-  related.sort((a, b) => weight(b) - weight(a));
   const { ns: [all], quiet_ns: [quiet] } = page.flame;
   const rows = related.slice(0, listsAll ? related.length : LISTED).map((edge) => el('li', {},
     el('b', {}, percent(weight(edge), hidesQuiet ? all - quiet : all)), ` ${time(weight(edge))} `, words(graph, edge), edge.quiet_ns * 2 > edge.ns ? ' (mostly idle or asleep)' : ''));
@@ -168,5 +221,8 @@ function list(graph, edges, light) {
   if (graph.left_out > 0) {
     rest.push(` ${count(graph.left_out, 'lighter arrow', 'lighter arrows')}, ${time(graph.left_out_ns)} together, not in this file`);
   }
-  return el('div', {}, el('ol', { class: 'edges' }, ...rows), el('p', { class: 'rest' }, ...rest));
+  return el('details', { class: 'list', open: listIsOpen, ontoggle: (event) => { listIsOpen = event.target.open; } },
+    el('summary', {}, `As a list: ${count(related.length, 'arrow', 'arrows')}`),
+    el('ol', { class: 'edges' }, ...rows),
+    el('p', { class: 'rest' }, 'Percentages are of the shown blocked time.', ...rest));
 }

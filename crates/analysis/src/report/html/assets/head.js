@@ -24,31 +24,46 @@ export function showHead() {
   }
   byId('facts').textContent = facts.join(' · ');
   const note = (kind, words) => el('p', { class: `note ${kind}` }, words);
+  // A loss that could not change the answer is with the details, as in the other outputs.
+  const isRelevant = head.loss_relevance === 'could_change_the_answer';
+  byId('warnings').append(...head.warnings.map((warning) => note('bad', warning)));
   byId('notes').append(
-    note(head.is_lossless ? 'fine' : 'bad', head.loss),
-    ...head.warnings.map((warning) => note('bad', warning)),
+    ...(isRelevant ? [note('bad', head.loss)] : []),
     ...(head.limit === null ? [] : [note('filter', head.limit)]),
     ...(head.filter.length > 0 ? [note('filter', `filter: ${head.filter.join('; ')}`)] : []),
   );
   byId('foot').textContent =
     `offwake ${head.offwake}; it used ${time(head.own_cpu_ns)} of CPU time itself, ` +
     `${percent(head.own_cpu_ns, head.duration_ns)} of one CPU` +
+    (isRelevant ? '' : `; ${head.loss}`) +
     (page.texts_left_out > 0 ? `; ${page.texts_left_out} mentions of names found no room in this file` : '');
 }
 
-// Findings that are shown at once; a click shows the others.
+// Findings that are shown at once; a click shows the others. Where they are beside a graph, the flame graph is to begin
+// within this part of the window, but two are always there.
 const FIRST_FINDINGS = 3;
+const LOWEST = 0.78;
+
+function isBesideGraph() {
+  return getComputedStyle(byId('graph')).position === 'relative';
+}
 
 export function showFindings() {
   const { findings } = page;
   const items = findings.list.map(finding);
-  const others = items.slice(FIRST_FINDINGS);
+  let shown = Math.min(FIRST_FINDINGS, items.length);
   if (findings.idle) {
     byId('verdict').before(el('p', { class: 'idle' }, findings.idle));
   }
   byId('verdict').append(...items);
+  items.forEach((item, n) => { item.hidden = n >= shown; });
+  // The graphs are on the first screen as well.
+  while (shown > 2 && isBesideGraph() && byId('flame').getBoundingClientRect().top + scrollY > innerHeight * LOWEST) {
+    shown -= 1;
+    items[shown].hidden = true;
+  }
+  const others = items.slice(shown);
   if (others.length > 0) {
-    others.forEach((item) => { item.hidden = true; });
     const more = button(`${count(others.length, 'more finding', 'more findings')}`, () => {
       others.forEach((item) => { item.hidden = false; });
       more.remove();
@@ -61,19 +76,17 @@ export function showFindings() {
   byId('verdict-rest').textContent = findings.rest;
 }
 
-// What is said of waits that had not ended.
-const OPEN_WORDS = { deadlock: 'DEADLOCK ', still_waiting: 'still waiting ' };
-
-// The first finding has all of its hops at once, the others what was waited for and the cause.
+// Each finding has the lines that the terminal has, the others come at a click.
 function finding(entry, n) {
   const bar = el('span', { class: 'share', 'aria-hidden': 'true' }, place(el('i'), {
     width: `${Math.min(100, entry.share * 100)}%`,
   }));
   const lines = entry.lines.map((line) => {
     const parts = [line.text];
-    if (line.depth === 0 && line.detail) {
-      const still = OPEN_WORDS[entry.kind] || '';
-      parts.push(el('small', {}, ` ${still}${line.detail}`));
+    if (line.depth === 0 && entry.leading) {
+      parts.unshift(el('b', { class: 'leading' }, entry.leading), ' ');
+    } else if (line.depth === 0 && line.detail) {
+      parts.push(el('small', {}, ` ${line.detail}`));
     }
     if (line.mark) {
       parts.push(line.is_cause ? el('strong', { class: 'cause' }, ` ${line.mark}`) : el('small', {}, ` ${line.mark}`));
@@ -82,22 +95,22 @@ function finding(entry, n) {
       'margin-left': `${line.depth * 1.4}rem`,
     });
   });
-  const between = n === 0 ? [] : lines.filter((_, at) => entry.lines[at].depth > 0 && !entry.lines[at].is_cause);
-  between.forEach((line) => { line.hidden = true; });
+  const folded = lines.filter((_, at) => entry.lines[at].is_folded);
+  folded.forEach((line) => { line.hidden = true; });
   const links = [button('its waits', () => {
     search(entry.search);
     byId('waits').scrollIntoView();
   }, { class: 'link', 'aria-label': `Show the waits of ${entry.search}` })];
-  if (between.length > 0) {
-    const unfold = button(count(between.length, 'more line', 'more lines'), () => {
-      between.forEach((line) => { line.hidden = false; });
+  lines[0].append(' ', ...links);
+  if (folded.length > 0) {
+    const unfold = button(`… ${count(folded.length, 'more line', 'more lines')}`, () => {
+      folded.forEach((line) => { line.hidden = false; });
       unfold.remove();
     }, { class: 'link' });
-    links.push(unfold);
+    lines.splice(lines.indexOf(folded[0]), 0, place(el('p', { class: 'hop' }, unfold), { 'margin-left': folded[0].style.marginLeft }));
   }
-  lines[0].append(' ', ...links);
   return el('li', { class: entry.kind },
-    el('div', { class: 'figure' }, el('b', {}, sharePercent(entry.share)), el('span', {}, entry.threads > 1 && entry.ns > page.head.duration_ns ? `${time(entry.ns)} over ${entry.threads} threads` : time(entry.ns)), bar),
+    el('div', { class: 'figure' }, el('b', {}, el('small', {}, `${n + 1} `), sharePercent(entry.share)), el('span', {}, entry.threads > 1 && entry.ns > page.head.duration_ns ? `${time(entry.ns)} over ${entry.threads} threads` : time(entry.ns)), bar),
     el('div', { class: 'sentence' }, ...lines));
 }
 
