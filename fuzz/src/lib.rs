@@ -11,7 +11,7 @@ use offwake_analysis::{
     export::{Export, Table, parquet},
     filter::Filter,
     formats::{json, pprof, speedscope},
-    perfetto::{self, TraceInput},
+    perfetto::{self, TraceInput, TraceLimits},
     report::{Report, flame::View, folded, summary, svg},
     spans::{self, SpanInput, SpanLimits},
     timeline::Timeline,
@@ -58,7 +58,7 @@ pub fn report(recording: &Recording) {
         blame: &blame,
         filter: &Filter::default(),
         spans: &spans,
-        most_waits: perfetto::MAX_WAITS,
+        limits: TraceLimits::USABLE,
     };
     perfetto::write(trace, &mut io::sink()).expect("a sink takes everything");
     let export = Export::new(&blame);

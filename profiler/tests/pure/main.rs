@@ -82,6 +82,8 @@ mod simulations;
 #[cfg(target_arch = "x86_64")]
 mod simulator;
 #[cfg(target_arch = "x86_64")]
+mod sizes;
+#[cfg(target_arch = "x86_64")]
 mod slow_readers;
 mod spans;
 #[cfg(target_arch = "x86_64")]

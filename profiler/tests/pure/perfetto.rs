@@ -7,11 +7,14 @@ use flate2::read::ZlibDecoder;
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
     filter::Filter,
-    perfetto::{self, TraceInput},
+    perfetto::{self, LeftOutOfTrace, TraceInput, TraceLimits},
     spans::SpanLimits,
     timeline::Timeline,
 };
-use offwake_recording::{Function, Recording};
+use offwake_recording::{
+    Function, Recording, Sample, StackRef,
+    units::{Cpu, Tgid, Tid},
+};
 use perfetto_protos::{
     ftrace_event::{FtraceEvent, ftrace_event::Event},
     trace::Trace as Packets,
@@ -22,23 +25,24 @@ use protobuf::{Message as _, text_format};
 
 use crate::{
     corruption::corruption,
+    draw::at,
     golden::{golden, service},
     simulator::{self, Migration, scenario},
     spans::find_with,
 };
 
 fn bytes(recording: &Recording) -> Vec<u8> {
-    written(recording, usize::MAX).0
+    written(recording, TraceLimits::NONE).0
 }
 
-/// A trace with the slices and stacks of so many waits, and the number of those without.
-fn written(recording: &Recording, most_waits: usize) -> (Vec<u8>, u64) {
+/// A trace within limits, and what it has no room for.
+pub fn written(recording: &Recording, limits: TraceLimits) -> (Vec<u8>, LeftOutOfTrace) {
     let timeline = Timeline::build(recording);
     let blame = Blame::new(recording, &timeline, ChainLimits::default());
     let filter = Filter::default();
     let spans = find_with(recording, &filter, SpanLimits::default());
     let mut bytes = Vec::new();
-    let trace = TraceInput { blame: &blame, filter: &filter, spans: &spans, most_waits };
+    let trace = TraceInput { blame: &blame, filter: &filter, spans: &spans, limits };
     let left_out = perfetto::write(trace, &mut bytes).unwrap();
     (bytes, left_out)
 }
@@ -165,9 +169,13 @@ fn the_longest_waits_keep_their_slices_and_all_keep_their_events() {
     };
     let all = count(&whole, "wait");
     assert!(all > 4);
-    assert_eq!(written(&recording, usize::try_from(all).unwrap()), (bytes(&recording), 0));
+    let within =
+        |most: u64| TraceLimits { waits: usize::try_from(most).unwrap(), ..TraceLimits::NONE };
+    let nothing = LeftOutOfTrace::default();
+    assert_eq!(written(&recording, within(all)), (bytes(&recording), nothing));
     for most in 0..all {
-        let (bytes, left_out) = written(&recording, usize::try_from(most).unwrap());
+        let (bytes, left_out) = written(&recording, within(most));
+        let left_out = left_out.waits;
         let trace = unpack(&bytes);
         let kept = count(&trace, "wait");
         // Waits of the same length are treated alike.
@@ -176,4 +184,72 @@ fn the_longest_waits_keep_their_slices_and_all_keep_their_events() {
         let text = text_format::print_to_string(&trace);
         assert!(text.contains("short waits without slices"), "{most}");
     }
+}
+
+/// Whatever there is no room for, what is there is whole: a thread some of whose events are not would seem to go on
+/// with what it did last.
+#[test]
+fn of_too_many_events_the_last_are_there_without_a_hole() {
+    let recording = service();
+    let texts = |trace: &Packets| -> Vec<(Option<u64>, String)> {
+        let text = |event: &FtraceEvent| {
+            let mut event = event.clone();
+            // Functions are numbered in the order in which they are met.
+            if let Some(Event::SchedBlockedReason(reason)) = &mut event.event {
+                reason.caller = None;
+            }
+            event.to_string()
+        };
+        events(trace).into_iter().map(|(_, event)| (event.timestamp, text(event))).collect()
+    };
+    // Others are written with these.
+    let count = |events: &[(Option<u64>, String)]| {
+        let is_counted =
+            |text: &str| text.contains("sched_switch") || text.contains("sched_waking");
+        events.iter().filter(|(_, text)| is_counted(text)).count()
+    };
+    let whole = texts(&packets(&recording));
+    let all = count(&whole);
+    assert!(all > 10);
+    let within = |events: usize| TraceLimits { events, ..TraceLimits::NONE };
+    assert_eq!(written(&recording, within(all)), (bytes(&recording), LeftOutOfTrace::default()));
+    for most in 0..all {
+        let (bytes, left_out) = written(&recording, within(most));
+        let trace = unpack(&bytes);
+        let kept = texts(&trace);
+        assert!(count(&kept) <= most, "{most}: {}", count(&kept));
+        assert_eq!(count(&kept) as u64 + left_out.events, all as u64, "{most}");
+        // From the first one on there are all.
+        let first = kept.iter().filter_map(|(at, _)| *at).min();
+        let later: Vec<_> =
+            whole.iter().filter(|(at, _)| first.is_some() && *at >= first).cloned().collect();
+        assert_eq!(later, kept, "{most}");
+        let text = text_format::print_to_string(&trace);
+        assert!(text.contains("events of the scheduler left out"), "{most}");
+    }
+}
+
+#[test]
+fn samples_and_requests_have_limits_that_are_told() {
+    let mut recording = service();
+    let samples = (1..6).map(|n| Sample {
+        at: at(n),
+        cpu: Cpu(0),
+        tid: Tid(7),
+        tgid: Tgid(7),
+        seq: None,
+        user_stack: StackRef::NotTaken,
+        kernel_stack: StackRef::NotTaken,
+    });
+    recording.samples = samples.collect();
+    let (trace, left_out) = written(&recording, TraceLimits { samples: 2, ..TraceLimits::NONE });
+    // Each third.
+    assert_eq!(left_out, LeftOutOfTrace { samples: 3, ..LeftOutOfTrace::default() });
+    assert!(text_format::print_to_string(&unpack(&trace)).contains("samples left out (--full"));
+    let (trace, left_out) = written(&recording, TraceLimits { requests: 0, ..TraceLimits::NONE });
+    assert!(left_out.requests > 0, "{left_out:?}");
+    assert!(text_format::print_to_string(&unpack(&trace)).contains("short requests left out"));
+    // All that fits is there.
+    let (_, left_out) = written(&recording, TraceLimits::USABLE);
+    assert_eq!(left_out, LeftOutOfTrace::default());
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::{
     analysis::{Analysis, Extent},
-    perfetto::{self, TraceInput},
+    perfetto::{self, TraceInput, TraceLimits},
 };
 
 use super::{OutputFormat, Readers, Written};
@@ -23,16 +23,12 @@ impl OutputFormat for Perfetto {
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
         let (blame, spans) = (analysis.blame(), analysis.spans());
-        let most_waits = match analysis.options().extent {
-            Extent::Full => usize::MAX,
-            Extent::Bounded => perfetto::MAX_WAITS,
+        let limits = match analysis.options().extent {
+            Extent::Full => TraceLimits::NONE,
+            Extent::Bounded => TraceLimits::USABLE,
         };
         let filter = &analysis.options().filter;
-        match perfetto::write(TraceInput { blame, filter, spans, most_waits }, out)? {
-            0 => Ok(Written::Everything),
-            left_out => Ok(Written::Limited(format!(
-                "has {left_out} shorter waits without their stacks and wakers' slices"
-            ))),
-        }
+        let left_out = perfetto::write(TraceInput { blame, filter, spans, limits }, out)?;
+        Ok(left_out.describe().map_or(Written::Everything, Written::Limited))
     }
 }

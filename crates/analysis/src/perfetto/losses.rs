@@ -7,6 +7,7 @@ use offwake_recording::{Recording, units::Timestamp};
 use crate::timeline::{State, Timeline};
 
 use super::{
+    LeftOutOfTrace,
     packets::Packets,
     tracks::{self, TrackId},
 };
@@ -18,7 +19,7 @@ const FIRST_TRACK: u32 = u32::MAX / 2;
 pub(super) fn write(
     recording: &Recording,
     timeline: &Timeline,
-    waits_left_out: u64,
+    left_out: LeftOutOfTrace,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
     let window = recording.meta.window;
@@ -28,11 +29,19 @@ pub(super) fn write(
     for (at, threads) in count_threads_in_gaps(timeline) {
         tracks::write_count(gaps, at, threads, packets)?;
     }
-    if waits_left_out > 0 {
-        let track = TrackId::numbered(FIRST_TRACK - 1);
-        let name = "short waits without slices and stacks (--full has them)";
-        tracks::describe_counter(track, name, "waits", window.start, packets)?;
-        tracks::write_count(track, window.start, waits_left_out, packets)?;
+    let left_out = [
+        (left_out.waits, "short waits without slices and stacks", "waits"),
+        (left_out.events, "events of the scheduler left out before the first one", "events"),
+        (left_out.samples, "samples left out", "samples"),
+        (left_out.requests, "short requests left out", "requests"),
+    ];
+    for ((count, name, unit), n) in
+        left_out.into_iter().zip(1..).filter(|((count, ..), _)| *count > 0)
+    {
+        let track = TrackId::numbered(FIRST_TRACK - n);
+        let name = format!("{name} (--full has them)");
+        tracks::describe_counter(track, &name, unit, window.start, packets)?;
+        tracks::write_count(track, window.start, count, packets)?;
     }
     let loss = &recording.loss;
     let totals = [("lost records", loss.records), ("lost stacks", loss.stacks)];

@@ -42,17 +42,66 @@ pub struct TraceInput<'a> {
     /// The recording, its timeline, and who ended each wait.
     pub blame: &'a Blame<'a>,
     /// Which of the target's waits are drawn with their stacks and wakes. The scheduler's events
-    /// are always whole.
+    /// are there whatever it keeps.
     pub filter: &'a Filter,
     /// Requests.
     pub spans: &'a Spans,
-    /// The most waits that are drawn so: the longest ones. Each takes 60 bytes, a request 100.
-    pub most_waits: usize,
+    /// How much there is room for.
+    pub limits: TraceLimits,
 }
 
-/// The most waits that are drawn with their stacks and wakes in a trace of usable size. The scheduler's
-/// events of 342,000 waits take another 10 MB.
-pub const MAX_WAITS: usize = 80_000;
+/// The most of everything of which a trace can have very many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceLimits {
+    /// Waits that are drawn with their stacks and wakes: the longest ones.
+    pub waits: usize,
+    /// Events of the scheduler: the last ones, so that what is there is whole.
+    pub events: usize,
+    /// Samples of threads on a CPU: each so manieth.
+    pub samples: usize,
+    /// Requests: the longest ones.
+    pub requests: usize,
+}
+
+impl TraceLimits {
+    /// Everything.
+    pub const NONE: Self =
+        Self { waits: usize::MAX, events: usize::MAX, samples: usize::MAX, requests: usize::MAX };
+    /// A trace of usable size, 20 MB at most: packed, a wait takes 60 to 95 bytes, an event 9 to 13, a sample 16, and a
+    /// request 17. `tests/pure/sizes.rs` adds them up where nothing is alike.
+    pub const USABLE: Self =
+        Self { waits: 70_000, events: 850_000, samples: 60_000, requests: 30_000 };
+}
+
+/// How much a trace has no room for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOutOfTrace {
+    /// Waits of the target without stacks and wakes.
+    pub waits: u64,
+    /// Events of the scheduler, from the window's beginning on.
+    pub events: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Requests.
+    pub requests: u64,
+}
+
+impl LeftOutOfTrace {
+    /// Describes what is not there, if anything is not.
+    pub(crate) fn describe(self) -> Option<String> {
+        let parts = [
+            (self.waits, "shorter waits without their stacks and wakers' slices"),
+            (self.events, "earlier events of the scheduler left out"),
+            (self.samples, "samples left out"),
+            (self.requests, "shorter requests left out"),
+        ];
+        let parts: Vec<_> = (parts.into_iter())
+            .filter(|&(count, _)| count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        (!parts.is_empty()).then(|| format!("has {}", parts.join(", ")))
+    }
+}
 
 /// A trace that is written, and which waits there is room for.
 #[derive(Clone, Copy)]
@@ -74,10 +123,7 @@ impl<'a> LimitedTrace<'a> {
     fn new(input: TraceInput<'a>) -> Self {
         let lengths = input.kept_waits().map(|(_, _, place)| place.to.since(place.from));
         let mut lengths: Vec<Nanos> = lengths.collect();
-        let longer_than = (lengths.len() > input.most_waits).then(|| {
-            *lengths.select_nth_unstable_by_key(input.most_waits, |&length| Reverse(length)).1
-        });
-        Self { input, longer_than }
+        Self { input, longer_than: largest_left_out(&mut lengths, input.limits.waits) }
     }
 
     /// Returns the waits that there is room for.
@@ -97,6 +143,11 @@ impl<'a> LimitedTrace<'a> {
     }
 }
 
+/// Returns the largest of those that are left out if only `most` of the largest are kept; none if all of them are.
+fn largest_left_out<T: Ord + Copy>(all: &mut [T], most: usize) -> Option<T> {
+    (all.len() > most).then(|| *all.select_nth_unstable_by_key(most, |&one| Reverse(one)).1)
+}
+
 impl<'a> TraceInput<'a> {
     /// Returns the target's waits that the filter keeps, and their blocked intervals.
     fn kept_waits(self) -> impl Iterator<Item = (WaitIndex, &'a WaitRow, BlockedInterval)> {
@@ -113,23 +164,23 @@ impl<'a> TraceInput<'a> {
     }
 }
 
-/// Writes a trace, and returns how many waits of the target it has no stacks and wakes of.
+/// Writes a trace, and returns what it has no room for.
 ///
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write(input: TraceInput<'_>, out: &mut dyn io::Write) -> io::Result<u64> {
+pub fn write(input: TraceInput<'_>, out: &mut dyn io::Write) -> io::Result<LeftOutOfTrace> {
     let trace = LimitedTrace::new(input);
-    let left_out = trace.count_left_out();
+    let mut left_out = LeftOutOfTrace { waits: trace.count_left_out(), ..Default::default() };
     let (recording, timeline) = (input.blame.recording(), input.blame.timeline());
     let mut packets = Packets::new(recording, out);
     machine::write(recording, &mut packets)?;
     processes::write(recording, timeline, &mut packets)?;
-    sched::write(input.blame, &mut packets)?;
-    stacks::write(trace, &mut packets)?;
+    left_out.events = sched::write(input.blame, input.limits.events, &mut packets)?;
+    left_out.samples = stacks::write(trace, &mut packets)?;
     let mut tracks = Tracks::begin(timeline, &mut packets)?;
     waits::write(trace, &mut tracks, &mut packets)?;
-    requests::write(input, &mut tracks, &mut packets)?;
+    left_out.requests = requests::write(input, &mut tracks, &mut packets)?;
     losses::write(recording, timeline, left_out, &mut packets)?;
     packets.finish()?;
     Ok(left_out)

@@ -10,7 +10,7 @@ use crate::{
 };
 
 use super::{
-    TraceInput,
+    TraceInput, largest_left_out,
     packets::Packets,
     tracks::{self, Argument, Arrow, Mark, TrackId, Tracks},
 };
@@ -37,16 +37,24 @@ impl SpanLane {
     }
 }
 
+/// Writes requests, and returns how many there was no room for: the shortest.
 pub(super) fn write(
     trace: TraceInput<'_>,
     tracks: &mut Tracks<'_>,
     packets: &mut Packets<'_>,
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let timeline = trace.blame.timeline();
     let arrows = span_arrows(&trace.spans.spans);
     let mut by_thread: Vec<(ThreadIndex, usize, &Span)> = (trace.spans.spans.iter().enumerate())
         .filter_map(|(n, span)| Some((timeline.find_thread(span.tid, span.started_at)?, n, span)))
         .collect();
+    let length = |span: &Span| span.ended_at.since(span.started_at);
+    let mut lengths: Vec<_> = by_thread.iter().map(|&(.., span)| length(span)).collect();
+    let all = by_thread.len();
+    if let Some(longest) = largest_left_out(&mut lengths, trace.limits.requests) {
+        by_thread.retain(|&(.., span)| length(span) > longest);
+    }
+    let left_out = (all - by_thread.len()) as u64;
     by_thread.sort_by_key(|&(thread, n, span)| {
         (thread, span.started_at, std::cmp::Reverse(span.ended_at), n)
     });
@@ -84,7 +92,7 @@ pub(super) fn write(
             lane.close_until(Timestamp(u64::MAX), packets)?;
         }
     }
-    Ok(())
+    Ok(left_out)
 }
 
 fn span_mark(span: &Span, arrows: Vec<Arrow>) -> Mark<'_> {

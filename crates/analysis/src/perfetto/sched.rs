@@ -32,7 +32,7 @@ use crate::{
 
 use super::{
     cpus::{self, Switch, SwitchOutState},
-    initially_blocked,
+    initially_blocked, largest_left_out,
     packets::{Packets, Sequence},
 };
 
@@ -63,17 +63,30 @@ enum SchedEvent {
     Switch(Switch),
 }
 
-pub(super) fn write(blame: &Blame<'_>, packets: &mut Packets<'_>) -> io::Result<()> {
+/// Writes the last `most` events, and returns how many there were before. Of a shorter time they are all there, as a
+/// thread whose events are not would seem to go on with what it did last.
+pub(super) fn write(blame: &Blame<'_>, most: usize, packets: &mut Packets<'_>) -> io::Result<u64> {
     let (recording, timeline) = (blame.recording(), blame.timeline());
     let mut happened = wakings(blame);
-    for opening in initially_blocked::find_initially_blocked(recording, timeline) {
-        opening.write(packets)?;
-        let of_cpu = happened.entry(opening.cpu).or_default();
-        of_cpu.push((opening.thread.from, SchedEvent::Opening(opening.index)));
-    }
     for (cpu, switches) in cpus::switches(recording, timeline) {
         let of_cpu = happened.entry(cpu).or_default();
         of_cpu.extend(switches.into_iter().map(|switch| (switch.at, SchedEvent::Switch(switch))));
+    }
+    let mut times: Vec<Timestamp> = happened.values().flatten().map(|&(at, _)| at).collect();
+    let last_left_out = largest_left_out(&mut times, most);
+    drop(times);
+    let before: usize = happened.values().map(Vec::len).sum();
+    if let Some(last) = last_left_out {
+        happened.values_mut().for_each(|of_cpu| of_cpu.retain(|&(at, _)| at > last));
+    }
+    let left_out = before - happened.values().map(Vec::len).sum::<usize>();
+    // Of what threads did until then nothing is said.
+    if last_left_out.is_none() {
+        for opening in initially_blocked::find_initially_blocked(recording, timeline) {
+            opening.write(packets)?;
+            let of_cpu = happened.entry(opening.cpu).or_default();
+            of_cpu.push((opening.thread.from, SchedEvent::Opening(opening.index)));
+        }
     }
     let mut writer = EventWriter { blame, recording, timeline, symbols: BTreeMap::new() };
     for (cpu, mut of_cpu) in happened {
@@ -83,7 +96,7 @@ pub(super) fn write(blame: &Blame<'_>, packets: &mut Packets<'_>) -> io::Result<
             writer.event_bundle(cpu, some, packets)?;
         }
     }
-    Ok(())
+    Ok(left_out as u64)
 }
 
 /// Every wake that ended a wait or began a life, by the CPU that it was made on.

@@ -39,7 +39,8 @@ struct StackSample {
     kernel: StackRef,
 }
 
-pub(super) fn write(trace: LimitedTrace<'_>, packets: &mut Packets<'_>) -> io::Result<()> {
+/// Writes stacks, and returns how many samples there was no room for.
+pub(super) fn write(trace: LimitedTrace<'_>, packets: &mut Packets<'_>) -> io::Result<u64> {
     let recording = trace.blame.recording();
     let stacks = &recording.stacks;
     let hz = u64::from(recording.meta.sample_hz.max(1));
@@ -48,7 +49,11 @@ pub(super) fn write(trace: LimitedTrace<'_>, packets: &mut Packets<'_>) -> io::R
     let window = recording.meta.window;
     // The clock strikes from before the window on.
     let inside = |at| window.start <= at && at < window.end;
-    for sample in recording.samples.iter().filter(|sample| inside(sample.at)) {
+    let samples_inside = || recording.samples.iter().filter(|sample| inside(sample.at));
+    let all = samples_inside().count();
+    // Some of each stretch of time, as many of one thread as of another.
+    let every_nth = all.div_ceil(trace.limits.samples.max(1)).max(1);
+    for sample in samples_inside().step_by(every_nth) {
         let taken = StackSample {
             at: sample.at,
             cpu: sample.cpu,
@@ -88,7 +93,8 @@ pub(super) fn write(trace: LimitedTrace<'_>, packets: &mut Packets<'_>) -> io::R
     }
     // Waits are in the order of their beginnings.
     woken.sort_by_key(|woke| woke.at);
-    woken.iter().try_for_each(|woke| wakes.write(stacks, woke, packets))
+    woken.iter().try_for_each(|woke| wakes.write(stacks, woke, packets))?;
+    Ok((all - all.div_ceil(every_nth)) as u64)
 }
 
 /// The mapping of frames that have none: Perfetto leaves out frames without a mapping.
