@@ -231,6 +231,22 @@ fn who_never_does_more_than_look_waits_for_each() {
 }
 
 #[test]
+fn who_once_takes_a_little_longer_waits_for_each() {
+    // The third wait of four is the slow one's.
+    let worked_for = |time: u64| {
+        let mut r = record_waiter(BROADCAST, "##....#....#....#....###", (&[1, 2], &[2]));
+        edit(&mut r, |all| {
+            let mut own: Vec<&mut Wait> =
+                all.iter_mut().filter(|wait| wait.tid == Tid(WAITER)).collect();
+            own[3].off = own[2].on + Nanos(time);
+        });
+        sum_blame(&r)
+    };
+    assert_eq!(worked_for(300_000), [(FAST, 14), (SLOW, 5)].into());
+    assert_eq!(worked_for(TICK), [(FAST, 4), (SLOW, 14)].into());
+}
+
+#[test]
 fn a_monitor_that_one_waiter_passes_to_the_next_was_notified_for_all() {
     let java = Case {
         woken: 1,

@@ -58,6 +58,8 @@ mod outputs;
 mod overviews;
 mod own_coroutines;
 #[cfg(target_arch = "x86_64")]
+mod passed_on;
+#[cfg(target_arch = "x86_64")]
 mod perfetto;
 mod properties;
 #[cfg(target_arch = "x86_64")]

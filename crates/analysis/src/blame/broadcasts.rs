@@ -20,6 +20,7 @@
 //! `notify_all`, which wakes one after the other; and of the JVM's monitors that one waiter wakes the
 //! next as it leaves the monitor
 //! ([`ObjectMonitor::exit`](https://github.com/openjdk/jdk/blob/jdk-21%2B35/src/hotspot/share/runtime/objectMonitor.cpp)).
+//! What a place in the code does shows it, too ([`super::wakes_in_turn`], [`super::passed_on`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -33,12 +34,14 @@ use crate::timeline::{State, Thread, Timeline, WaitIndex};
 
 use super::{
     cause::{Cause, syscalls},
+    condition_calls::ConditionCalls,
     frame_evidence::plain_name,
     locks::FutexKey,
+    passed_on::{PassedOn, find_passed_on, find_wait_before},
     pattern_analysis::PatternAnalysis,
     timed_retries::is_same_wait,
     wakes_by_waker::{WakesByWaker, find_wakes_within},
-    wakes_in_turn::find_broadcasting_places,
+    wakes_in_turn::{MAX_BETWEEN, find_broadcasting_places},
 };
 
 /// The most CPU time between two waits for the thread to have only looked: to take a lock, compare, and
@@ -56,8 +59,12 @@ enum ConditionWake {
     Other,
 }
 
-/// The wakes that are followed at most from one waiter of a monitor to the one before.
-const MAX_PASSED_ON: usize = 64;
+/// The least CPU time after which a thread has certainly done more than look.
+const MUCH_CPU_TIME: Nanos = Nanos(1_000_000);
+
+/// For how many pieces that a thread was woken for nothing it must have got what it waited for once, where it
+/// does little then.
+const PIECES_FOR_ONE_GOT: usize = 32;
 
 /// How often a thread must have been woken for nothing first, and have got what it waited for then.
 const MIN_GOT: usize = 3;
@@ -68,8 +75,8 @@ pub(super) struct Broadcasts {
     /// The last piece of each wait that a broadcast ended for nothing, and that was begun anew. It may not
     /// have ended.
     last_pieces: HashMap<WaitIndex, WaitIndex>,
-    /// Of each wait that another waiter of the same monitor ended as it left that, the wait of this one.
-    passed_on_from: HashMap<WaitIndex, WaitIndex>,
+    /// The waits that another waiter ended, which let go of the condition's lock.
+    passed_on: PassedOn,
 }
 
 impl Broadcasts {
@@ -78,7 +85,8 @@ impl Broadcasts {
         timeline: &Timeline,
         patterns: &[PatternAnalysis],
     ) -> Self {
-        let in_turn = find_broadcasting_places(recording, timeline, patterns);
+        let mut passed_on = find_passed_on(recording, timeline, patterns, MAX_BETWEEN);
+        let in_turn = find_broadcasting_places(recording, timeline, patterns, &passed_on);
         let wakes = read_condition_wakes(recording, patterns, &in_turn);
         let waits = &recording.waits;
         let processes: HashSet<Tgid> = (waits.patterns().iter().zip(&wakes))
@@ -90,18 +98,38 @@ impl Broadcasts {
         }
         let by_waker = find_wakes_within(&processes, recording, patterns);
         let places = find_places(&processes, recording, patterns);
-        let passed_on_from = HashMap::new();
-        let mut search =
-            Search { recording, timeline, patterns, wakes, by_waker, places, passed_on_from };
+        let is_broadcast = |wake: &ConditionWake| *wake == ConditionWake::Broadcast;
+        let broadcast = (0..).zip(&wakes).filter(|(_, wake)| is_broadcast(wake)).map(|it| it.0);
+        let calls = ConditionCalls::new(recording, &broadcast.collect());
+        let mut search = Search {
+            recording,
+            timeline,
+            patterns,
+            wakes,
+            calls,
+            by_waker,
+            places,
+            passed_on: PassedOn::default(),
+        };
+        // A call that wakes all leaves nobody to be woken by others.
+        passed_on.retain_firsts(|first| {
+            let row = waits.rows().get(first.0 as usize);
+            let place = row.and_then(|row| {
+                Some((waits.waiter(row).tgid, waits.waker(row)?.user_stack))
+            });
+            matches!(place, Some((process, StackRef::Id(from))) if in_turn.contains(&(process, from)))
+        });
         let all = (0..waits.rows().len() as u32).into_par_iter().map(WaitIndex);
-        search.passed_on_from =
+        let of_monitors: Vec<(WaitIndex, WaitIndex)> =
             all.filter_map(|wait| Some((wait, search.find_waiter_that_passed_on(wait)?))).collect();
+        of_monitors.into_iter().for_each(|(wait, earlier)| passed_on.insert(wait, earlier));
+        search.passed_on = passed_on;
         let find = |thread: &Thread| match processes.contains(&thread.tgid) {
             true => search.find_last_pieces(thread),
             false => HashMap::new(),
         };
         let last_pieces = timeline.threads.par_iter().flat_map_iter(find).collect();
-        Self { last_pieces, passed_on_from: search.passed_on_from }
+        Self { last_pieces, passed_on: search.passed_on }
     }
 
     /// Returns the last piece of a wait, if a broadcast ended this one for nothing.
@@ -118,12 +146,7 @@ impl Broadcasts {
     /// A   ..... blocked ...........|--####   was notified by F
     /// ```
     pub(super) fn first_notified(&self, wait: WaitIndex) -> WaitIndex {
-        let mut first = wait;
-        for _ in 0..MAX_PASSED_ON {
-            let Some(&earlier) = self.passed_on_from.get(&first) else { break };
-            first = earlier;
-        }
-        first
+        self.passed_on.first(wait)
     }
 }
 
@@ -245,8 +268,9 @@ struct Search<'a> {
     by_waker: WakesByWaker,
     /// Where each thread waits.
     places: HashSet<(Tid, Place)>,
+    calls: ConditionCalls,
     /// As in [`Broadcasts`].
-    passed_on_from: HashMap<WaitIndex, WaitIndex>,
+    passed_on: PassedOn,
 }
 
 impl Search<'_> {
@@ -257,6 +281,13 @@ impl Search<'_> {
 
     fn is_on_lock(&self, wait: WaitIndex) -> bool {
         self.pattern(wait).is_some_and(|(_, pattern)| pattern.is_on_lock())
+    }
+
+    /// Returns whether a thread that was woken from a condition can't go on before such a wait is over.
+    fn is_on_way_back(&self, wait: WaitIndex) -> bool {
+        self.pattern(wait).is_some_and(|(index, pattern)| {
+            pattern.is_on_lock() || self.calls.are_on_way_back(index)
+        })
     }
 
     fn condition_wake(&self, wait: WaitIndex) -> ConditionWake {
@@ -274,7 +305,8 @@ impl Search<'_> {
     /// to be no accident, and once after as many pieces: a thread that is woken for little each time
     /// takes longer now and then.
     fn find_last_pieces(&self, thread: &Thread) -> HashMap<WaitIndex, WaitIndex> {
-        let mut last_pieces = self.find_all_last_pieces(thread);
+        let (mut last_pieces, worked) = self.find_all_last_pieces(thread);
+        self.drop_accidents(&mut last_pieces, &worked);
         let open = last_pieces.values().copied().find(|&last| self.has_not_ended(last));
         if let Some(open) = open {
             let mut pieces: HashMap<WaitIndex, usize> = HashMap::new();
@@ -291,8 +323,37 @@ impl Search<'_> {
         last_pieces
     }
 
-    fn find_all_last_pieces(&self, thread: &Thread) -> HashMap<WaitIndex, WaitIndex> {
-        let mut last_pieces = HashMap::new();
+    /// Drops the pieces of waits after which the thread did little more than look, where it seldom did: it
+    /// may only ever look, and have been interrupted once, or have its own code compiled.
+    fn drop_accidents(
+        &self,
+        last_pieces: &mut HashMap<WaitIndex, WaitIndex>,
+        worked: &HashMap<WaitIndex, Nanos>,
+    ) {
+        let waits = &self.recording.waits;
+        let place = |wait: WaitIndex| {
+            waits.rows().get(wait.0 as usize).map(|row| waits.waiter(row).user_stack)
+        };
+        let count = |waits: &mut dyn Iterator<Item = WaitIndex>| {
+            let mut counts: HashMap<Option<StackRef>, usize> = HashMap::new();
+            waits.for_each(|wait| *counts.entry(place(wait)).or_default() += 1);
+            counts
+        };
+        let got = count(&mut worked.keys().copied());
+        let pieces = count(&mut last_pieces.keys().copied());
+        last_pieces.retain(|_, last| {
+            let of = |counts: &HashMap<_, usize>| counts.get(&place(*last)).copied().unwrap_or(0);
+            let is_usual = of(&got) >= MIN_GOT && of(&got) * PIECES_FOR_ONE_GOT >= of(&pieces);
+            worked.get(last).is_none_or(|&time| time >= MUCH_CPU_TIME || is_usual)
+        });
+    }
+
+    /// Finds the last piece of each wait of a thread's, and for how long it was on a CPU after such pieces.
+    fn find_all_last_pieces(
+        &self,
+        thread: &Thread,
+    ) -> (HashMap<WaitIndex, WaitIndex>, HashMap<WaitIndex, Nanos>) {
+        let (mut last_pieces, mut worked) = (HashMap::new(), HashMap::new());
         let mut next: Option<NextPiece> = None;
         let mut cpu_time = Nanos(0);
         for interval in thread.track.iter().rev() {
@@ -302,7 +363,7 @@ impl Search<'_> {
                 State::Lost => (next, cpu_time) = (None, Nanos(0)),
                 State::Blocked(wait) => {
                     // The condition's own lock is taken before the thread looks.
-                    if self.is_on_lock(wait) {
+                    if self.is_on_way_back(wait) {
                         continue;
                     }
                     let has_only_looked = next.is_some_and(|next| {
@@ -317,6 +378,9 @@ impl Search<'_> {
                             (cpu_time > MAX_CPU_TIME || self.has_not_ended(wait)).then_some(wait)
                         }
                     };
+                    if last == Some(wait) && !self.has_not_ended(wait) {
+                        worked.insert(wait, cpu_time);
+                    }
                     if let Some(last) = last.filter(|&last| last != wait) {
                         last_pieces.insert(wait, last);
                     }
@@ -325,7 +389,7 @@ impl Search<'_> {
                 }
             }
         }
-        last_pieces
+        (last_pieces, worked)
     }
 
     /// Returns whether a wait was ended by a broadcast, and its thread woke nobody afterwards who waited
@@ -337,21 +401,32 @@ impl Search<'_> {
         (from, to): (Timestamp, Timestamp),
     ) -> bool {
         let woken = self.wakes_of(thread, (from, to));
-        let passes_on = || woken.iter().any(|&(_, wait)| self.is_by_monitor_exit(wait));
+        let is_passed_on = |&(_, next): &(Timestamp, WaitIndex)| {
+            self.is_by_monitor_exit(next) || self.passed_on.earlier(next) == Some(wait)
+        };
         let is_broadcast = match self.condition_wake(wait) {
             ConditionWake::Broadcast => true,
-            ConditionWake::ByMonitorExit => passes_on() || self.passed_on_from.contains_key(&wait),
-            ConditionWake::Other => false,
+            ConditionWake::ByMonitorExit => {
+                woken.iter().any(is_passed_on) || self.passed_on.earlier(wait).is_some()
+            }
+            ConditionWake::Other => self.passed_on.earlier(wait).is_some(),
         };
         is_broadcast
             && !self.waits_with_its_waker(wait)
-            && woken.iter().all(|&(_, wait)| self.is_on_lock(wait) || self.is_by_monitor_exit(wait))
+            && woken.iter().all(|woken| self.lets_go_of_lock(woken.1) || is_passed_on(woken))
+    }
+
+    /// Returns whether the thread that ended a wait let go of a lock: of one that was waited for, or of
+    /// what it held as it went to sleep.
+    fn lets_go_of_lock(&self, woken: WaitIndex) -> bool {
+        let is_by_sleeper = |(index, _): (usize, &_)| self.calls.are_ended_by_sleeper(index);
+        self.is_on_way_back(woken) || self.pattern(woken).is_some_and(is_by_sleeper)
     }
 
     /// Returns whether who ended a wait waits for the same condition at other times.
     fn waits_with_its_waker(&self, wait: WaitIndex) -> bool {
         let waits = &self.recording.waits;
-        let wait = self.passed_on_from.get(&wait).copied().unwrap_or(wait);
+        let wait = self.passed_on.first(wait);
         let row = waits.rows().get(wait.0 as usize);
         let pattern = self.pattern(wait).map(|(_, pattern)| pattern);
         let Some((row, pattern)) = row.zip(pattern) else { return false };
@@ -385,22 +460,8 @@ impl Search<'_> {
         let waits = &self.recording.waits;
         let row = waits.rows().get(wait.0 as usize)?;
         let (waker, at) = (waits.waker(row)?.current.tid, row.woken_at()?);
-        let track = &self.timeline.thread(self.timeline.find_thread(waker, at)?)?.track;
-        let end = track.count_begun_before(at, track.len());
-        let mut cpu_time = Nanos(0);
-        for interval in (0..end).rev().filter_map(|place| track.get(place)) {
-            match interval.state {
-                State::OnCpu => cpu_time += interval.to.min(at).since(interval.from),
-                State::Runnable(_) | State::Throttled(_) => {}
-                State::Blocked(earlier) if self.is_on_lock(earlier) => {}
-                State::Blocked(earlier) => {
-                    let has_just_waited =
-                        cpu_time <= MAX_CPU_TIME && self.is_by_monitor_exit(earlier);
-                    return has_just_waited.then_some(earlier);
-                }
-                State::Lost => return None,
-            }
-        }
-        None
+        let is_on_lock = |wait| self.is_on_lock(wait);
+        find_wait_before(self.timeline, (waker, at), MAX_CPU_TIME, is_on_lock)
+            .filter(|&earlier| self.is_by_monitor_exit(earlier))
     }
 }

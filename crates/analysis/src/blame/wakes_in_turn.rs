@@ -19,14 +19,14 @@ use offwake_recording::{
     units::{Nanos, StackId, Tgid, Tid, Timestamp},
 };
 
-use crate::timeline::{Timeline, WakeUse, wake_use};
+use crate::timeline::{Timeline, WaitIndex, WakeUse, wake_use};
 
-use super::{cause::Cause, pattern_analysis::PatternAnalysis};
+use super::{cause::Cause, passed_on::PassedOn, pattern_analysis::PatternAnalysis};
 
 /// How often a place must have woken several threads, to be no accident.
 const MIN_OF_SEVERAL: u32 = 3;
 /// The most CPU time between two wakes of a round: a call takes some 5 us.
-const MAX_BETWEEN: Nanos = Nanos(100_000);
+pub(super) const MAX_BETWEEN: Nanos = Nanos(100_000);
 /// Of how many rounds one may leave somebody behind: a stack that was not recognised, a wake that was lost.
 /// Of the broadcasts of Ruby, V8 and Rust one in seventy did at most; of places that hand out jobs, nine
 /// of ten.
@@ -45,21 +45,47 @@ struct WokenFrom {
     process: Tgid,
 }
 
+/// A thread's wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Wake {
+    at: Timestamp,
+    waiter: Tid,
+    /// The waiter that made it, having been woken itself.
+    passed_on_by: Option<Tid>,
+}
+
 /// How often a place in the code woke anybody.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Rounds {
     all: u32,
     /// Those that woke more threads than one.
     of_several: u32,
+    /// Those of them in which no waiter woke the next.
+    without_passing_on: u32,
     /// Those after which somebody still waited where they woke others.
     left_behind: u32,
+    /// How often each thread was the first of several.
+    first: HashMap<Tid, u32>,
 }
 
 impl Rounds {
-    fn are_broadcasts(self) -> bool {
+    fn count(&mut self, round: &[Wake], is_left_behind: bool) {
+        self.all += 1;
+        self.left_behind += u32::from(is_left_behind);
+        if let [first, _, ..] = round {
+            let is_passed_on = round.iter().any(|wake| wake.passed_on_by.is_some());
+            self.of_several += 1;
+            self.without_passing_on += u32::from(!is_passed_on);
+            *self.first.entry(first.waiter).or_default() += 1;
+        }
+    }
+
+    fn are_broadcasts(&self) -> bool {
+        let first_often = self.first.values().filter(|&&count| count >= MIN_OF_SEVERAL).count();
         self.of_several >= MIN_OF_SEVERAL
             && self.of_several >= self.all.div_ceil(2)
             && self.left_behind <= self.all / ROUNDS_FOR_ONE_LEFT
+            && (self.without_passing_on >= MIN_OF_SEVERAL || first_often > 1)
     }
 }
 
@@ -94,21 +120,29 @@ pub(super) fn find_broadcasting_places(
     recording: &Recording,
     timeline: &Timeline,
     patterns: &[PatternAnalysis],
+    passed_on: &PassedOn,
 ) -> HashSet<Place> {
     let (waits, opened) = (&recording.waits, recording.meta.window.start);
     let mut woken_from = read_patterns(recording, patterns);
     keep_places_in_question(&mut woken_from);
-    let mut wakes: HashMap<(Tid, Place), Vec<(Timestamp, Tid)>> = HashMap::new();
+    let mut wakes: HashMap<(Tid, Place), Vec<Wake>> = HashMap::new();
     let mut waited: HashMap<Place, HashSet<Place>> = HashMap::new();
     if woken_from.iter().all(Option::is_none) {
         return HashSet::new();
     }
-    for row in waits.rows().iter().filter(|row| wake_use(row) != WakeUse::Stale) {
-        let Some(woken) = woken_from.get(row.pattern.index()).copied().flatten() else { continue };
+    let woken_in = |row: &WaitRow| woken_from.get(row.pattern.index()).copied().flatten();
+    for (row, n) in waits.rows().iter().zip(0..) {
+        let Some(woken) = woken_in(row).filter(|_| wake_use(row) != WakeUse::Stale) else {
+            continue;
+        };
         // What threads did before the window opened is not known.
         let Some(at) = row.woken_at().filter(|&at| at >= opened) else { continue };
-        let place = (woken.process, woken.from);
-        wakes.entry((woken.waker, place)).or_default().push((at, woken.waiter));
+        let first = waits.rows().get(passed_on.first(WaitIndex(n)).0 as usize);
+        let Some(first) = first.and_then(woken_in) else { continue };
+        let passed_on_by = passed_on.earlier(WaitIndex(n)).map(|_| woken.waker);
+        let place = (first.process, first.from);
+        let wake = Wake { at, waiter: woken.waiter, passed_on_by };
+        wakes.entry((first.waker, place)).or_default().push(wake);
         waited.entry(place).or_default().insert((woken.process, woken.waited));
     }
     let in_places = collect_waits(recording, patterns, waited.values().flatten());
@@ -119,13 +153,9 @@ pub(super) fn find_broadcasting_places(
         let places = waited.get(&place).into_iter().flatten();
         let waits: Vec<&WaitsInPlace> = places.filter_map(|place| in_places.get(place)).collect();
         for round in find_rounds(timeline, waker, &wakes) {
-            let (Some((first, _)), Some((last, _))) = (round.first(), round.last()) else {
-                continue;
-            };
-            counted.all += 1;
-            counted.of_several += u32::from(round.len() > 1);
-            let is_left = waits.iter().any(|waits| waits.has_any_throughout(*first, *last));
-            counted.left_behind += u32::from(is_left);
+            let (Some(first), Some(last)) = (round.first(), round.last()) else { continue };
+            let is_left = waits.iter().any(|waits| waits.has_any_throughout(first.at, last.at));
+            counted.count(round, is_left);
         }
     }
     rounds.into_iter().filter(|(_, rounds)| rounds.are_broadcasts()).map(|it| it.0).collect()
@@ -156,6 +186,10 @@ fn read_patterns(recording: &Recording, patterns: &[PatternAnalysis]) -> Vec<Opt
 fn keep_places_in_question(woken_from: &mut [Option<WokenFrom>]) {
     let mut wakers: HashMap<(Tid, StackId), HashSet<Tid>> = HashMap::new();
     let mut woken: HashMap<Place, HashSet<Tid>> = HashMap::new();
+    let waiting: HashSet<(Tid, StackId)> =
+        woken_from.iter().flatten().map(|it| (it.waiter, it.waited)).collect();
+    // Who waits there too may pass on what others did.
+    let passes_on = |it: &WokenFrom| waiting.contains(&(it.waker, it.waited));
     for it in woken_from.iter().flatten() {
         wakers.entry((it.waiter, it.waited)).or_default().insert(it.waker);
         woken.entry((it.process, it.from)).or_default().insert(it.waiter);
@@ -168,7 +202,7 @@ fn keep_places_in_question(woken_from: &mut [Option<WokenFrom>]) {
         .filter(|place| woken.get(place).is_some_and(|woken| woken.len() > 1))
         .collect();
     for it in woken_from {
-        *it = it.filter(|it| in_question.contains(&(it.process, it.from)));
+        *it = it.filter(|it| in_question.contains(&(it.process, it.from)) || passes_on(it));
     }
 }
 
@@ -208,20 +242,20 @@ fn end_of(row: &WaitRow) -> Timestamp {
 
 /// Divides the wakes that a thread made from one place into rounds: it wakes one thread right after the
 /// other, and none twice.
-fn find_rounds<'w>(
-    timeline: &Timeline,
-    waker: Tid,
-    wakes: &'w [(Timestamp, Tid)],
-) -> Vec<&'w [(Timestamp, Tid)]> {
+fn find_rounds<'w>(timeline: &Timeline, waker: Tid, wakes: &'w [Wake]) -> Vec<&'w [Wake]> {
     let mut rounds = Vec::new();
     let mut rest = wakes;
     let mut count = 0;
-    while let Some(&(at, _)) = rest.get(count) {
+    while let Some(&Wake { at, .. }) = rest.get(count) {
         count += 1;
         let round = rest.get(..count).unwrap_or_default();
-        let goes_on = rest.get(count).is_some_and(|&(next, waiter)| {
-            round.iter().all(|&(_, woken)| woken != waiter)
-                && follows_at_once(timeline, waker, (at, next))
+        let has_woken = |waiter: Tid| round.iter().any(|wake| wake.waiter == waiter);
+        let goes_on = rest.get(count).is_some_and(|next| {
+            let follows = || match next.passed_on_by {
+                Some(waiter) => has_woken(waiter),
+                None => follows_at_once(timeline, waker, (at, next.at)),
+            };
+            !has_woken(next.waiter) && follows()
         });
         if !goes_on {
             rounds.push(round);
