@@ -190,6 +190,66 @@ fn where_no_end_is_known_what_was_asked_for_the_client_counts() {
     assert_eq!(behind_server().forget_roles().blame(), expected);
 }
 
+/// A's request comes while the loop is awake for B, and the loop asks V for the one and U for the other.
+fn behind_two_servers(life_of_u: &str) -> Scene {
+    Scene::new(24)
+        .thread(A, RECVFROM, "###.................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..####..........########", &[B, V])
+        .thread(B, RECVFROM, "##................######", &[LOOP])
+        .thread(V, RECVFROM, "....#############_______", &[LOOP])
+        .thread(U, RECVFROM, life_of_u, &[LOOP])
+}
+
+#[test]
+fn of_two_servers_that_answer_at_once_either_may_have_been_asked() {
+    let expected = ticks(&[("work 20", 4), ("event_loop", 13)]);
+    assert_eq!(behind_two_servers(".....############_______").blame(), expected);
+    // U is not done before A has its answer, or was not asked in that slice.
+    let expected = ticks(&[("work 20", 5), ("work 50", 12)]);
+    assert_eq!(behind_two_servers(".....###################").blame(), expected);
+    assert_eq!(behind_two_servers("############____________").blame(), expected);
+}
+
+#[test]
+fn who_may_have_waited_for_a_timer_did_not_surely_wait_for_a_server() {
+    let blame = |timeout: u64| {
+        let mut scene = behind_two_servers("________________________");
+        edit(&mut scene.recording, |waits| {
+            let polls = waits.iter_mut().filter(|wait| wait.tid == Tid(LOOP)).skip(1);
+            for poll in polls {
+                poll.syscall = syscall(EPOLL_WAIT, [5, 0, 1, timeout, 0, 0]);
+            }
+        });
+        scene.blame()
+    };
+    // The poll that V's answer ends begins at tick 6, and A is answered at 20: each is a millisecond.
+    assert_eq!(blame(12), ticks(&[("work 20", 4), ("event_loop", 13)]));
+    assert_eq!(blame(100), ticks(&[("work 20", 5), ("work 50", 12)]));
+}
+
+/// The slice in which the loop asks both was begun by A, but by what A had asked before.
+#[test]
+fn an_earlier_request_of_the_same_client_proves_nothing() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##......##..........####", &[LOOP, LOOP])
+        .thread(LOOP, EPOLL_WAIT, ".############...########", &[A, V])
+        .thread(V, RECVFROM, "...........######_______", &[LOOP])
+        .thread(U, RECVFROM, "............######______", &[LOOP]);
+    assert_eq!(scene.blame_of_wait(1), ticks(&[("work 20", 4), ("event_loop", 6)]));
+}
+
+/// A's request comes while the loop is awake for B, for whom it asks V; A has its answer from a timer.
+#[test]
+fn what_was_asked_before_a_timer_may_have_been_for_another() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "###.................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..####....###...########", &[B, V, TIMER])
+        .thread(B, RECVFROM, "##..........############", &[LOOP])
+        .thread(V, RECVFROM, "....#######_____________", &[LOOP]);
+    let expected = ticks(&[("work 20", 7), ("timer", 3), ("event_loop", 7)]);
+    assert_eq!(scene.blame(), expected);
+}
+
 /// B's request comes while the loop works for A, and the loop answers it in that slice. Where nothing
 /// tells which end asks, the answer looks like an ask for A's sake.
 #[test]

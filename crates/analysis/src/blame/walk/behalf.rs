@@ -2,20 +2,25 @@
 
 use std::cell::OnceCell;
 
-use offwake_recording::units::Timestamp;
+use offwake_recording::units::{Nanos, Timestamp};
 
-use crate::timeline::ThreadIndex;
+use crate::timeline::{State, ThreadIndex, WaitIndex};
 
 use super::{
     super::{
         process_wakes::Ask,
-        slices::{SliceOrigin, SliceStart},
+        slices::{MAX_SLICE_INTERVALS, SliceOrigin, SliceStart, begins_slice},
+        timed_retries::is_same_wait,
     },
     Leg, TimeRange, Walker,
 };
 
 /// The number of hand-overs that are followed from one thread of a process to the next.
 const MAX_HAND_OVERS: usize = 8;
+
+/// How much later than the loop answers its client a server may go back to waiting that the loop's answer
+/// is from: the loop, awake on another CPU, may be the quicker of the two.
+const DONE_AFTER_ANSWER: Nanos = Nanos(1_000_000);
 
 /// The waiter that asks are looked for of, and what is the same for all of them.
 pub(super) struct Behalf<'w, 'b> {
@@ -95,5 +100,75 @@ impl<'b> Walker<'b> {
             begun = self.blame.find_slice_start(begun.giver, begun.at)?;
         }
         is_start(&begun).then_some(begun)
+    }
+
+    /// Returns whether nothing tells if the server that answered was asked on the waiter's behalf. The
+    /// waiter's request came while the loop was awake for somebody else, and the loop asked in that slice.
+    /// But what it answers the waiter with may as well be from another server, which got done while the
+    /// loop was awake, or it may have waited for a timer of its own.
+    ///
+    /// ```text
+    /// B     --ask--+====================================
+    /// A     ---------ask--+=============================+--
+    /// loop  ..poll..[ asks V, asks U ]..poll..[ V's answer, U's answer, answers A ]
+    /// ```
+    pub(super) fn may_be_for_another(
+        &self,
+        wait: WaitIndex,
+        ask: &Ask,
+        rest: TimeRange,
+        leg: &Leg,
+    ) -> bool {
+        let is_other_done = || {
+            self.find_open_ask(rest, leg).is_some_and(|other| other.callee != ask.callee)
+                && self.is_done_meanwhile(rest, leg)
+        };
+        !self.is_surely_for_waiter(ask, rest)
+            && self.is_for_waiter(ask, rest, leg)
+            && (self.may_be_timer(wait, leg) || is_other_done())
+    }
+
+    /// Returns whether the waiter's own request had begun the slice in which something was asked, and not
+    /// an earlier one of its requests.
+    pub(super) fn is_surely_for_waiter(&self, ask: &Ask, rest: TimeRange) -> bool {
+        self.find_slice_start(ask.asker, ask.at).is_some_and(|begun| {
+            self.threads.is_waiter(begun.giver) && begun.at >= self.find_awake_since(rest.from)
+        })
+    }
+
+    /// Returns whether what was asked for the waiter in question got done between the wait's end and the
+    /// answer, while the loop was awake for somebody else.
+    ///
+    /// ```text
+    /// loop  ..poll..[ A: asks U ]..poll..[ B: asks V ]..poll..[ V's answer, U's answer, answers A ]
+    /// U     .....................[ works                           ]....
+    /// ```
+    pub(super) fn is_done_meanwhile(&self, rest: TimeRange, leg: &Leg) -> bool {
+        let done = || {
+            let ask = self.find_open_ask(rest, leg)?;
+            self.find_return_to_work_wait(&ask)
+        };
+        done().is_some_and(|done| (rest.to..=leg.to + DONE_AFTER_ANSWER).contains(&done))
+    }
+
+    /// Returns when a thread next waits as it did when it was asked for something, or for other work. That
+    /// wait may go on as the recording ends: then nothing else tells what it is for.
+    fn find_return_to_work_wait(&self, ask: &Ask) -> Option<Timestamp> {
+        let track = &self.blame.timeline.thread(ask.callee)?.track;
+        let begun = track.count_begun_before(ask.at, track.len());
+        (begun..track.len()).take(MAX_SLICE_INTERVALS).find_map(|place| {
+            let interval = track.get(place)?;
+            let State::Blocked(wait) = interval.state else { return None };
+            let (_, pattern) = self.blame.pattern(wait)?;
+            let is_return = begins_slice(pattern)
+                || (pattern.source.is_none() && is_same_wait(self.blame.recording, wait, ask.wait));
+            is_return.then_some(interval.from)
+        })
+    }
+
+    /// Returns whether something was asked for on behalf of a thread of the chain.
+    pub(super) fn is_for_waiter(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
+        let begun = || self.blame.find_slice_start(ask.asker, ask.at);
+        self.behalf_of_waiter(rest, leg).includes(ask, begun)
     }
 }

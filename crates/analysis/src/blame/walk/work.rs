@@ -32,10 +32,6 @@ use super::{
 /// What a loop's time is blamed on where nothing shows what it waited for.
 pub(super) const NOT_EXPLAINED: BlameKind = BlameKind::Unattributed(Reason::EventLoop);
 
-/// How much later than the loop answers its client a server may go back to waiting that the loop's answer
-/// is from: the loop, awake on another CPU, may be the quicker of the two.
-const DONE_AFTER_ANSWER: Nanos = Nanos(1_000_000);
-
 /// A loop that was awake for at most one part in so many was asleep whenever anything came: what comes
 /// while it is awake wakes nobody, and is not seen.
 const MIN_ASLEEP_PER_AWAKE: u64 = 50;
@@ -223,6 +219,10 @@ impl Walker<'_> {
     ) -> WorkStep {
         let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
         if let Some(ask) = self.find_open_ask(rest, leg) {
+            if self.may_be_timer(wait, leg) && !self.is_surely_for_waiter(&ask, rest) {
+                self.push(NOT_EXPLAINED, rest.length(), at);
+                return WorkStep::Done;
+            }
             let hop = HopTo {
                 thread: ask.callee,
                 at: ask.at,
@@ -344,6 +344,10 @@ impl Walker<'_> {
         let is_sure = is_direction_known && leg.unexplained == NOT_EXPLAINED;
         let at = self.position_inside(pattern, IdleHint::Busy, leg.at);
         match found {
+            AskSearch::Found(ask) if self.may_be_for_another(wait, &ask, rest, leg) => {
+                self.push(NOT_EXPLAINED, rest.length(), at);
+                WorkStep::Done
+            }
             AskSearch::Found(ask)
                 if !is_for_waiter(self, &ask)
                     && (self.is_done_meanwhile(rest, leg) || self.is_timer_due(wait, leg)) =>
@@ -368,6 +372,11 @@ impl Walker<'_> {
                 self.walk_unasked(wait, pattern, rest, leg)
             }
         }
+    }
+
+    /// Returns whether a timeout of the loop was due by the time it answered, or had ended a later wait.
+    pub(super) fn may_be_timer(&self, wait: WaitIndex, leg: &Leg) -> bool {
+        leg.unexplained != NOT_EXPLAINED || self.is_timer_due(wait, leg)
     }
 
     /// Returns whether a timeout of the loop was due by the time it answered, in a slice that something
@@ -555,7 +564,7 @@ impl Walker<'_> {
         self.move_to(hop, rest.until(ask.at), leg)
     }
 
-    fn find_open_ask(&self, rest: TimeRange, leg: &Leg) -> Option<Ask> {
+    pub(super) fn find_open_ask(&self, rest: TimeRange, leg: &Leg) -> Option<Ask> {
         let process = self.blame.timeline.thread(leg.thread)?.tgid;
         let behalf = self.behalf_of_waiter(rest, leg);
         let range = (behalf.awake_since(), rest.to);
@@ -593,27 +602,6 @@ impl Walker<'_> {
             }
         };
         place.from < begun.at && !self.blame.wakes_around(ask).any(is_begun_by_callee)
-    }
-
-    /// Returns whether what was asked for the waiter in question got done between the wait's end and the
-    /// answer, while the loop was awake for somebody else.
-    ///
-    /// ```text
-    /// loop  ..poll..[ A: asks U ]..poll..[ B: asks V ]..poll..[ V's answer, U's answer, answers A ]
-    /// U     .....................[ works                           ]....
-    /// ```
-    fn is_done_meanwhile(&self, rest: TimeRange, leg: &Leg) -> bool {
-        let done = || {
-            let ask = self.find_open_ask(rest, leg)?;
-            self.find_next_work_wait(ask.callee, ask.at)
-        };
-        done().is_some_and(|done| (rest.to..=leg.to + DONE_AFTER_ANSWER).contains(&done))
-    }
-
-    /// Returns whether something was asked for on behalf of a thread of the chain.
-    fn is_for_waiter(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
-        let begun = || self.blame.find_slice_start(ask.asker, ask.at);
-        self.behalf_of_waiter(rest, leg).includes(ask, begun)
     }
 
     /// Returns since when the thread that waits from `from` on had been awake before. It asked in that
