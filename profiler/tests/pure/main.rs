@@ -76,6 +76,8 @@ mod safepoints;
 #[cfg(target_arch = "x86_64")]
 mod schema;
 #[cfg(target_arch = "x86_64")]
+mod served;
+#[cfg(target_arch = "x86_64")]
 mod shared_locks;
 mod shared_walks;
 mod simulated_by_hand;

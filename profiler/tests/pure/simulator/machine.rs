@@ -13,11 +13,12 @@ use super::{
     kernel_half::{IsRecorded, KernelHalf},
     program::{Op, Outside, Scenario},
     records::{Name, WaitFor, Waking, time},
+    servers::Servers,
     truth::{CONTENDED, Truth},
 };
 
 /// Threads that a machine has room for.
-const MOST_THREADS: usize = 9;
+pub(super) const MOST_THREADS: usize = 9;
 /// The CPU time that a step takes at most, if it does not compute.
 pub(super) const LONGEST_STEP: u64 = 3;
 /// The survey before the window, and the one after it, look at every thread within this time.
@@ -96,6 +97,8 @@ pub(super) enum Event {
     UsedUp(usize),
     /// It is refilled.
     Refill(usize),
+    /// A timer of the event loop's may be due.
+    Expired,
     /// Something outside is done.
     Done {
         wait: usize,
@@ -154,6 +157,7 @@ pub struct Machine<'a> {
     pub(super) channels: BTreeMap<usize, Channel>,
     /// How many of the quotas of a process are used up.
     pub(super) used_up: BTreeMap<ProcessId, usize>,
+    pub(super) servers: Servers,
     pub(super) history: History,
     pub(super) kernel_half: KernelHalf,
 }
@@ -171,7 +175,7 @@ pub fn run(scenario: &Scenario) -> Run {
     }
     let recorded = machine.kernel_half.finish();
     let truth = Truth::new(machine.history, scenario.window, &recorded.records);
-    Run { recording: recorded.recording, truth }
+    Run { recording: recorded.recording, truth, requests: machine.servers.requests }
 }
 
 impl<'a> Machine<'a> {
@@ -195,6 +199,7 @@ impl<'a> Machine<'a> {
             conditions: BTreeMap::new(),
             channels: BTreeMap::new(),
             used_up: BTreeMap::new(),
+            servers: Servers::default(),
             history: History::default(),
             kernel_half: KernelHalf::new(scenario.attached, scenario.window),
         };
@@ -250,6 +255,7 @@ impl<'a> Machine<'a> {
             }
             Event::UsedUp(n) => self.use_up(n),
             Event::Refill(n) => self.refill(n),
+            Event::Expired => self.expire(),
             Event::Done { wait } => self.done(WaitId(wait)),
         }
     }
@@ -437,13 +443,14 @@ impl<'a> Machine<'a> {
         self.leave(cpu);
     }
 
-    fn waking_by(&self, waker: ThreadId) -> Waking {
+    pub(super) fn waking_by(&self, waker: ThreadId) -> Waking {
         let cpu = self.threads[waker.0].cpu;
         let current = Some(self.name(waker));
-        Waking { at: self.now, cpu, by: WakeSource::Thread(waker), current }
+        let by = WakeSource::Thread(waker);
+        Waking { at: self.now, cpu, by, current, through: None }
     }
 
-    fn name(&self, thread: ThreadId) -> ThreadRef {
+    pub(super) fn name(&self, thread: ThreadId) -> ThreadRef {
         ThreadRef { tid: thread.tid(), tgid: self.threads[thread.0].process.tgid() }
     }
 
@@ -464,13 +471,11 @@ impl<'a> Machine<'a> {
         };
         let cpu = self.chance(self.scenario.cpus as u64) as usize;
         let current = self.cpus[cpu].current.map(|current| self.name(current));
-        self.end_wait(
-            thread,
-            Waking { at: self.now, cpu, by: WakeSource::Outside(outside), current },
-        );
+        let by = WakeSource::Outside(outside);
+        self.end_wait(thread, Waking { at: self.now, cpu, by, current, through: None });
     }
 
-    fn end_wait(&mut self, thread: ThreadId, waking: Waking) -> IsRecorded {
+    pub(super) fn end_wait(&mut self, thread: ThreadId, waking: Waking) -> IsRecorded {
         let Some((id, what)) = self.threads[thread.0].wait else { return IsRecorded::No };
         let is_seen = waking.by != WakeSource::Outside(Outside::Unseen);
         let is_recorded =

@@ -18,15 +18,19 @@ mod quotas;
 mod records;
 mod scenarios;
 mod scheduler;
+mod served;
+mod servers;
 mod steps;
 mod truth;
 
 pub use history::{Activity, WakeSource};
 pub use losses::loss;
 pub use machine::run;
-pub use program::{Migration, Op, Outside, Scenario, ThreadPlan, UsedUpQuota};
-pub use records::{put_waits, waits};
+pub use program::{Errand, Migration, Op, Outside, Scenario, ThreadPlan, UsedUpQuota};
+pub use records::{put_waits, stretch, waits};
 pub use scenarios::scenario;
+pub use served::{loops, pools, upstream};
+pub use servers::Request;
 pub use truth::{Leaf, Parts, Reading, Truth};
 
 use offwake_recording::{
@@ -69,4 +73,6 @@ pub struct Run {
     pub recording: Recording,
     /// What happened.
     pub truth: Truth,
+    /// What clients asked the event loop or the pool.
+    pub requests: Vec<Request>,
 }

@@ -16,6 +16,19 @@ pub enum Outside {
     Unseen,
 }
 
+/// What a server has to do for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// The loop answers at once.
+    Alone,
+    /// It asks one of its servers.
+    Upstream(usize),
+    /// It answers so much later.
+    Timer(u64),
+    /// A worker of a pool does it, without any loop.
+    Pool,
+}
+
 /// One step of a program. Each takes a nanosecond of a CPU at least.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -43,6 +56,20 @@ pub enum Op {
     Start,
     /// Waits for the end of a thread that it made.
     Join,
+    /// Sends a request to the event loop.
+    Ask(Errand),
+    /// Puts a job into the pool's queue.
+    Submit,
+    /// Waits for the answer to the last request or job.
+    AwaitAnswer,
+    /// Serves one request of the event loop's, or polls for one.
+    Serve,
+    /// Takes what the event loop asked this server, or waits for it.
+    TakeAsk(usize),
+    Reply(usize),
+    /// Takes a job out of the pool's queue, or waits for one.
+    TakeJob,
+    FinishJob,
 }
 
 /// A thread that is there from the beginning.

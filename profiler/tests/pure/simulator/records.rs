@@ -1,15 +1,16 @@
 //! The simulator's events as the records of a recording: the one place that knows their fields.
 
 use offwake_recording::{
-    Begin, DeviceKind, End, FileId, FileKind, InterruptInfo, Preemption, Recording, StackRef,
-    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadRef, Throttle, Wait, Wake,
-    WakeContext,
-    units::{CgroupId, Cpu, Tgid, Tid, Timestamp},
+    Begin, DeviceKind, End, FileId, FileKind, InterruptInfo, OpenFile, Preemption, Recording,
+    SocketRole, StackRef, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadRef,
+    Throttle, Wait, Wake, WakeContext,
+    units::{CgroupId, Cpu, Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{
-    START,
+    ProcessId, START, ThreadId,
     history::{Futex, Queue, WakeSource},
+    machine::MOST_THREADS,
     program::Outside,
 };
 use crate::{
@@ -21,6 +22,7 @@ const WRITE: u32 = 1;
 const SENDTO: u32 = 44;
 const EXIT: u32 = 60;
 const IO_URING_ENTER: u32 = 426;
+const EPOLL_PWAIT2: u32 = 441;
 
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_WAKE: u64 = 1;
@@ -37,9 +39,64 @@ const INTERRUPTIBLE: TaskState = TaskState(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitFor {
     Outside(Outside),
-    Futex { futex: Futex, expected: u64 },
-    ThreadEnd { futex: Futex, expected: u64 },
+    Futex {
+        futex: Futex,
+        expected: u64,
+    },
+    ThreadEnd {
+        futex: Futex,
+        expected: u64,
+    },
     Channel(usize),
+    /// Whatever comes to the event loop.
+    Poll {
+        timeout: Option<u64>,
+    },
+    /// The next job of a pool's, in the loop of its workers.
+    Job {
+        futex: Futex,
+        expected: u64,
+    },
+    /// The event loop's answer to this client.
+    Answer(ThreadId),
+    /// What the event loop asks this server.
+    Asked(usize),
+}
+
+/// The socket that something is sent through: one of a connection's ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Through {
+    FromClient(ThreadId),
+    ToClient(ThreadId),
+    FromUpstream(usize),
+    ToUpstream(usize),
+}
+
+impl Through {
+    fn file(self) -> FileId {
+        let inode = match self {
+            Self::FromClient(client) => 2_000 + client.0,
+            Self::ToClient(client) => 3_000 + client.0,
+            Self::FromUpstream(n) => 4_000 + n,
+            Self::ToUpstream(n) => 5_000 + n,
+        };
+        fixtures::file(FileKind::Socket, inode as u64)
+    }
+
+    /// Makes both ends of a connection known.
+    fn connect(recording: &mut Recording, asking: Self, serving: Self, port: u16) {
+        let ports = (40_000 + asking.file().inode, port);
+        let (one, other) = (format!("127.0.0.1:{}", ports.0), format!("127.0.0.1:{}", ports.1));
+        for (end, local, remote, role) in [
+            (asking, &one, &other, SocketRole::Asking),
+            (serving, &other, &one, SocketRole::Serving),
+        ] {
+            let id = fixtures::tcp(recording, end.file().inode, local, remote);
+            if let Some(OpenFile::Socket(socket)) = recording.files.files.get_mut(&id) {
+                socket.role = Some(role);
+            }
+        }
+    }
 }
 
 /// A thread as the kernel numbers it.
@@ -74,6 +131,8 @@ pub struct Waking {
     pub by: WakeSource,
     /// The thread that is current on that CPU; the idle task if there is none.
     pub current: Option<ThreadRef>,
+    /// The socket that it came through.
+    pub through: Option<Through>,
 }
 
 /// The files and stacks that a machine's records refer to.
@@ -81,6 +140,7 @@ pub struct Waking {
 pub struct FilesAndStacks {
     remote: FileId,
     inside_send: StackRef,
+    worker_loop: StackRef,
 }
 
 impl FilesAndStacks {
@@ -89,6 +149,13 @@ impl FilesAndStacks {
         for channel in (0..).filter(|&n| kind_of(n) == Kind::Loopback).take(4) {
             let inode = inode_of(channel);
             fixtures::tcp(recording, inode, "127.0.0.1:40000", "127.0.0.1:80");
+        }
+        for n in 0..MOST_THREADS {
+            let (asking, serving) = (ThreadId(n), ThreadId(n));
+            let ends = (Through::FromClient(asking), Through::ToClient(serving));
+            Through::connect(recording, ends.0, ends.1, 81);
+            let ends = (Through::ToUpstream(n), Through::FromUpstream(n));
+            Through::connect(recording, ends.0, ends.1, 90 + n as u16);
         }
         let device = Some(DeviceKind::Storage);
         let disk = InterruptInfo { number: DISK_IRQ, device, handlers: "nvme0q1".to_owned() };
@@ -108,7 +175,9 @@ impl FilesAndStacks {
                 "tcp_sendmsg",
             ],
         );
-        Self { remote, inside_send }
+        let frames = ["libc.so.6 pthread_cond_wait", "app ngx_thread_pool_cycle"];
+        let worker_loop = fixtures::user(recording, ProcessId(0).tgid().0, &frames);
+        Self { remote, inside_send, worker_loop }
     }
 
     pub fn wake(&self, waking: Waking, what: Option<WaitFor>) -> Wake {
@@ -119,7 +188,7 @@ impl FilesAndStacks {
         match waking.by {
             WakeSource::Outside(outside) => wake.context = context(outside),
             WakeSource::Thread(_) => match what {
-                Some(WaitFor::Futex { futex, .. }) => {
+                Some(WaitFor::Futex { futex, .. } | WaitFor::Job { futex, .. }) => {
                     let op = FUTEX_WAKE | private(futex);
                     wake.syscall = syscall(FUTEX, [futex.address, op, 1, 0, 0, 0]);
                 }
@@ -133,6 +202,12 @@ impl FilesAndStacks {
                         wake.context = WakeContext::Softirq(NET_RX_SOFTIRQ);
                         wake.kernel_stack = self.inside_send;
                     }
+                }
+                Some(WaitFor::Poll { .. } | WaitFor::Answer(_) | WaitFor::Asked(_)) => {
+                    wake.syscall = syscall(SENDTO, [8, 1, 1, 0, 0, 0]);
+                    wake.file = waking.through.map(Through::file);
+                    wake.context = WakeContext::Softirq(NET_RX_SOFTIRQ);
+                    wake.kernel_stack = self.inside_send;
                 }
                 Some(WaitFor::Outside(_)) | None => {}
             },
@@ -158,7 +233,14 @@ impl FilesAndStacks {
         wait.wake = wake;
         match what {
             None => wait.state = TaskState(0),
-            Some(WaitFor::Futex { futex, expected } | WaitFor::ThreadEnd { futex, expected }) => {
+            Some(
+                WaitFor::Futex { futex, expected }
+                | WaitFor::ThreadEnd { futex, expected }
+                | WaitFor::Job { futex, expected },
+            ) => {
+                if matches!(what, Some(WaitFor::Job { .. })) {
+                    wait.user_stack = self.worker_loop;
+                }
                 let op = FUTEX_WAIT | private(futex);
                 wait.syscall = syscall(FUTEX, [futex.address, op, expected, 0, 0, 0]);
             }
@@ -168,6 +250,18 @@ impl FilesAndStacks {
                 let kind = if is_pipe { FileKind::Pipe } else { FileKind::Socket };
                 wait.syscall = syscall(number, [descriptor(n), 1, 1, 0, 0, 0]);
                 wait.file = Some(fixtures::file(kind, inode_of(n)));
+            }
+            Some(WaitFor::Poll { timeout }) => {
+                wait.syscall = syscall(EPOLL_PWAIT2, [5, 1, 16, 1, 0, 0]);
+                wait.timeout = timeout.map(Nanos);
+            }
+            Some(WaitFor::Answer(client)) => {
+                wait.syscall = syscall(RECVFROM, [8, 1, 1, 0, 0, 0]);
+                wait.file = Some(Through::FromClient(client).file());
+            }
+            Some(WaitFor::Asked(n)) => {
+                wait.syscall = syscall(RECVFROM, [8, 1, 1, 0, 0, 0]);
+                wait.file = Some(Through::FromUpstream(n).file());
             }
             Some(WaitFor::Outside(Outside::Disk)) => {
                 wait.syscall = syscall(IO_URING_ENTER, [4, 1, 1, 1, 0, 0]);
@@ -236,6 +330,34 @@ pub fn waits(recording: &Recording) -> Vec<Wait> {
 /// Gives a recording other waits.
 pub fn put_waits(recording: &mut Recording, waits: Vec<Wait>) {
     recording.waits = waits.into_iter().collect();
+}
+
+/// Makes everything take so many times as long: a machine's times are nanoseconds, and what is told by how
+/// long things take would all look alike.
+pub fn stretch(recording: &mut Recording, times: u64) {
+    let longer = |at: &mut Timestamp| {
+        at.0 = START + at.0.saturating_sub(START) * times;
+    };
+    let mut all = waits(recording);
+    for wait in &mut all {
+        [&mut wait.off, &mut wait.on].into_iter().for_each(longer);
+        wait.migrated.iter_mut().for_each(longer);
+        wait.wake.iter_mut().for_each(|wake| longer(&mut wake.at));
+        wait.timeout.iter_mut().for_each(|timeout| timeout.0 *= times);
+    }
+    put_waits(recording, all);
+    for preemption in &mut recording.preemptions {
+        [&mut preemption.off, &mut preemption.on].into_iter().for_each(longer);
+        preemption.migrated.iter_mut().for_each(longer);
+    }
+    for throttle in &mut recording.throttles {
+        [&mut throttle.from, &mut throttle.until].into_iter().for_each(longer);
+    }
+    recording.thread_events.iter_mut().for_each(|event| longer(&mut event.at));
+    recording.exits.iter_mut().for_each(|exit| longer(&mut exit.at));
+    let window = &mut recording.meta.window;
+    [&mut window.start, &mut window.end].into_iter().for_each(longer);
+    recording.sort();
 }
 
 /// The recording's time of a machine's.

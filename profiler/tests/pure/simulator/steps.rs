@@ -78,6 +78,26 @@ impl Machine<'_> {
                 After::Goes
             }
             Op::Join => self.join(thread),
+            Op::AwaitAnswer => self.await_answer(thread),
+            Op::Serve => self.serve(thread),
+            Op::TakeAsk(n) => self.take_ask(thread, n),
+            Op::TakeJob => self.take_job(thread),
+            Op::Ask(errand) => {
+                self.ask(thread, errand);
+                After::Goes
+            }
+            Op::Submit => {
+                self.submit(thread);
+                After::Goes
+            }
+            Op::Reply(n) => {
+                self.reply(thread, n);
+                After::Goes
+            }
+            Op::FinishJob => {
+                self.finish_job(thread);
+                After::Goes
+            }
         }
     }
 

@@ -1,0 +1,237 @@
+//! Blame against the truth of simulated event loops and pools: whoever a request has nothing to do with is
+//! not blamed for its time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use offwake_analysis::{
+    blame::{Blame, BlameKind, ChainLimits, External, Reason},
+    timeline::{Timeline, WaitIndex},
+};
+use offwake_recording::{
+    Recording,
+    units::{Nanos, Tid, Timestamp},
+};
+use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
+
+use crate::simulator::{self, Activity, Errand, Migration, Request, Run, Scenario, ThreadId, loss};
+
+/// How long a nanosecond of the machine's takes in the recording: a step some 50 us.
+const STRETCH: u64 = 20_000;
+
+/// A part of a wait's blame.
+struct Part {
+    hops: Vec<Tid>,
+    kind: BlameKind,
+    time: Nanos,
+}
+
+/// The parts of a client's waits for answers, with the request of each.
+fn blame_requests(run: &Run, recording: &Recording) -> Vec<(Request, Nanos, Vec<Part>)> {
+    let timeline = Timeline::build(recording);
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
+    let mut walker = blame.walker();
+    let mut requests = Vec::new();
+    for (wait, n) in recording.waits.iter().zip(0..) {
+        let Some(request) = find_request(run, (wait.tid, wait.seq)) else { continue };
+        let index = WaitIndex(n);
+        let place = timeline.blocked_interval(index);
+        let blocked = place.map_or(Nanos(0), |place| place.to.since(place.from));
+        let found = walker.parts(index).to_vec();
+        let parts = found.into_iter().map(|part| {
+            let hops = walker.chains().hops(part.chain);
+            let tid = |hop: &offwake_analysis::blame::Hop| {
+                timeline.thread(hop.thread.thread).expect("a thread of the timeline").tid
+            };
+            Part { hops: hops.iter().map(tid).collect(), kind: part.kind, time: part.time }
+        });
+        requests.push((request, blocked, parts.collect()));
+    }
+    requests
+}
+
+/// The request whose answer a recorded wait is for.
+fn find_request(run: &Run, record: (Tid, u32)) -> Option<Request> {
+    let wait = run.truth.wait(record)?;
+    let thread = ThreadId::from_tid(record.0);
+    let mut spans = run.truth.history.lives[thread.0].spans();
+    let (from, to, _) = spans.find(|&(_, _, activity)| activity == Activity::Blocked(wait))?;
+    let of_it = |request: &&Request| {
+        request.client == thread
+            && request.asked <= from
+            && request.answered.is_none_or(|answered| answered >= from && answered <= to)
+    };
+    run.requests.iter().rev().find(of_it).cloned()
+}
+
+/// Checks that no other client is named, nor any worker that had nothing to do with a job.
+fn check(run: &Run, recording: &Recording) -> Result<(), TestCaseError> {
+    let clients: BTreeSet<Tid> = run.requests.iter().map(|request| request.client.tid()).collect();
+    for (request, blocked, parts) in blame_requests(run, recording) {
+        let sum: u64 = parts.iter().map(|part| part.time.0).sum();
+        prop_assert_eq!(sum, blocked.0);
+        // A worker that was on its way to another client's job may take this one.
+        let in_queue = match (request.errand, request.taken) {
+            (Errand::Pool, Some(taken)) => (taken - request.asked) * STRETCH,
+            (Errand::Pool, None) => u64::MAX,
+            _ => 0,
+        };
+        let others = |part: &&Part| match request.errand {
+            Errand::Pool => is_innocent(&request, part) && request.answered.is_some(),
+            _ => part.hops.iter().any(|tid| clients.contains(tid)),
+        };
+        let of_others: u64 = parts.iter().filter(others).map(|part| part.time.0).sum();
+        prop_assert!(
+            of_others <= in_queue,
+            "{:?}, {:?} is blamed for {}:\n{}",
+            request,
+            parts.iter().find(others).map(|part| (part.kind, &part.hops)),
+            of_others,
+            describe(recording)
+        );
+        let is_loops_timer =
+            |part: &Part| part.kind == BlameKind::External(External::Timer) && part.hops.len() <= 1;
+        if request.errand != Errand::Pool && parts.iter().any(is_loops_timer) {
+            // Nothing tells for whom a loop had set a timer.
+            let has_timer = |request: &Request| matches!(request.errand, Errand::Timer(_));
+            prop_assert!(run.requests.iter().any(has_timer), "{:?} has no timer", request);
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a part leads through a thread that a request has nothing to do with.
+fn is_innocent(request: &Request, part: &Part) -> bool {
+    let asked = request.asked_in_its_slice.iter().map(|&n| simulator::upstream(n));
+    let involved: BTreeSet<Tid> =
+        request.served_by.iter().copied().chain(asked).map(ThreadId::tid).collect();
+    part.hops.iter().any(|tid| !involved.contains(tid))
+}
+
+/// Tells what happened, in units of the machine's time.
+fn describe(recording: &Recording) -> String {
+    let time = |at: Timestamp| (at.0.saturating_sub(simulator::START)) / STRETCH;
+    let mut lines: Vec<(u64, String)> = Vec::new();
+    for wait in simulator::waits(recording) {
+        let wake = wait.wake.map(|wake| (time(wake.at), wake.current.tid.0, wake.file));
+        let text = format!(
+            "{} slept {}..{} on {:?}, woken {wake:?}",
+            wait.tid.0,
+            time(wait.off),
+            time(wait.on),
+            wait.file.map(|file| file.inode)
+        );
+        lines.push((time(wait.off), text));
+    }
+    for preemption in &recording.preemptions {
+        let (off, on) = (time(preemption.off), time(preemption.on));
+        lines.push((
+            off,
+            format!("{} off {off}..{on}, next {}", preemption.tid.0, preemption.next.0),
+        ));
+    }
+    lines.sort();
+    lines.into_iter().map(|(_, text)| text + "\n").collect()
+}
+
+fn name(kind: BlameKind) -> &'static str {
+    match kind {
+        BlameKind::Work(_) => "work",
+        BlameKind::CpuQueue { .. } => "cpu_queue",
+        BlameKind::External(external) => external.name(),
+        BlameKind::Unattributed(reason) => reason.name(),
+    }
+}
+
+fn run(scenario: &Scenario) -> Run {
+    let mut run = simulator::run(scenario);
+    simulator::stretch(&mut run.recording, STRETCH);
+    run
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_other_client_is_blamed_for_a_request_to_a_loop(scenario in simulator::loops()) {
+        let run = run(&scenario);
+        check(&run, &run.recording)?;
+    }
+
+    #[test]
+    fn whatever_is_lost_no_other_client_is_blamed_for_a_request_to_a_loop(
+        scenario in simulator::loops(), loss in loss(),
+    ) {
+        let run = run(&scenario);
+        check(&run, &loss.apply(&run.recording))?;
+    }
+
+    #[test]
+    fn nobody_else_is_blamed_for_a_job_of_a_pool(scenario in simulator::pools()) {
+        let run = run(&scenario);
+        check(&run, &run.recording)?;
+    }
+
+    #[test]
+    fn whatever_is_lost_nobody_else_is_blamed_for_a_job_of_a_pool(
+        scenario in simulator::pools(), loss in loss(),
+    ) {
+        let run = run(&scenario);
+        check(&run, &loss.apply(&run.recording))?;
+    }
+}
+
+/// Checks that no walk counts more waits than there are, which it would if it came to one twice.
+fn check_fan_out(recording: &Recording) -> Result<(), TestCaseError> {
+    let timeline = Timeline::build(recording);
+    let fan_out = u32::try_from(recording.waits.len()).expect("few");
+    let limits = ChainLimits { fan_out, ..ChainLimits::default() };
+    let blame = Blame::new(recording, &timeline, limits);
+    let mut walker = blame.walker();
+    for n in 0..fan_out {
+        let parts = walker.parts(WaitIndex(n));
+        let limited = |kind| kind == BlameKind::Unattributed(Reason::FanOutLimit);
+        prop_assert!(parts.iter().all(|part| !limited(part.kind)), "wait {n} of {fan_out}");
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_walk_comes_to_a_wait_twice(
+        machine in simulator::scenario(Migration::On), looping in simulator::loops(),
+        pool in simulator::pools(), loss in loss(),
+    ) {
+        for scenario in [machine, looping, pool] {
+            let run = run(&scenario);
+            check_fan_out(&run.recording)?;
+            check_fan_out(&loss.apply(&run.recording))?;
+        }
+    }
+}
+
+/// What a loop asks a server that is busy is not seen. Then what came in between from another server may be
+/// taken for it, but seldom; and little is left open.
+#[test]
+fn few_requests_are_blamed_on_a_server_that_was_not_asked() {
+    let mut runner = TestRunner::deterministic();
+    let mut times: BTreeMap<&str, u64> = BTreeMap::new();
+    let (mut all, mut of_innocents) = (0, 0);
+    for _ in 0..400 {
+        let run = run(&simulator::loops().new_tree(&mut runner).unwrap().current());
+        for (request, _, parts) in blame_requests(&run, &run.recording) {
+            for part in parts.iter().filter(|_| request.answered.is_some()) {
+                *times.entry(name(part.kind)).or_default() += part.time.0;
+                all += part.time.0;
+                of_innocents += if is_innocent(&request, part) { part.time.0 } else { 0 };
+            }
+        }
+    }
+    assert!(of_innocents * 50 <= all, "{of_innocents} of {all} ns");
+    assert!(times["event_loop"] * 6 <= all, "too much is left open: {times:?}");
+    // A simulator in which nothing happens would prove nothing.
+    for expected in ["work", "cpu_queue", "timer", "network"] {
+        assert!(times.contains_key(expected), "{expected} is not in {times:?}");
+    }
+}

@@ -1,0 +1,81 @@
+//! Machines on which clients wait for an event loop, or for a pool of workers.
+
+use proptest::prelude::*;
+
+use super::{Errand, Migration, Op, Outside, ProcessId, Scenario, ThreadId, ThreadPlan};
+
+/// The servers that a loop asks.
+const UPSTREAMS: usize = 2;
+
+fn thread(process: usize, cpu: usize, program: Vec<Op>) -> ThreadPlan {
+    ThreadPlan { process: ProcessId(process), cpu, program, repeats: true }
+}
+
+fn pause() -> impl Strategy<Value = Vec<Op>> {
+    let sleep = prop_oneof![Just(Outside::Timer), Just(Outside::Network)];
+    (1..20_u64, sleep, prop_oneof![1..10_u64, 10..90_u64])
+        .prop_map(|(work, outside, time)| vec![Op::Compute(work), Op::Await(outside, time)])
+}
+
+fn errand() -> impl Strategy<Value = Errand> {
+    prop_oneof![
+        2 => Just(Errand::Alone),
+        3 => (0..UPSTREAMS).prop_map(Errand::Upstream),
+        1 => (1..60_u64).prop_map(Errand::Timer),
+    ]
+}
+
+/// A client that asks for one kind of thing, over and over, through one connection.
+fn client() -> impl Strategy<Value = Vec<Op>> {
+    (errand(), pause())
+        .prop_map(|(errand, pause)| [vec![Op::Ask(errand), Op::AwaitAnswer], pause].concat())
+}
+
+fn machine(
+    threads: impl Strategy<Value = Vec<Vec<Op>>>,
+    process_of: fn(usize) -> usize,
+) -> impl Strategy<Value = Scenario> {
+    let chances = prop::collection::vec(any::<u8>(), 1..64);
+    // What was asked before anybody looked is not seen.
+    (1..4_usize, threads, 20..60_u64, chances, 100..700_u64).prop_map(
+        move |(cpus, programs, slice, chances, length)| {
+            let threads = programs.into_iter().enumerate();
+            Scenario {
+                cpus,
+                threads: threads.map(|(n, program)| thread(process_of(n), n, program)).collect(),
+                children: Vec::new(),
+                slice,
+                chances,
+                migration: Migration::On,
+                attached: 0,
+                window: (0, length),
+                quotas: Vec::new(),
+            }
+        },
+    )
+}
+
+/// The thread of the n-th server that the loop asks.
+pub fn upstream(n: usize) -> ThreadId {
+    ThreadId(1 + n)
+}
+
+/// The first thread is the loop, the next ones are its servers, all others its clients.
+pub fn loops() -> impl Strategy<Value = Scenario> {
+    let server = |n: usize| {
+        pause().prop_map(move |pause| [vec![Op::TakeAsk(n)], pause, vec![Op::Reply(n)]].concat())
+    };
+    let clients = prop::collection::vec(client(), 2..6);
+    let threads = (server(0), server(1), clients)
+        .prop_map(|(one, other, clients)| [vec![vec![Op::Serve], one, other], clients].concat());
+    machine(threads, |n| n)
+}
+
+/// The first threads are the workers, all others their clients.
+pub fn pools() -> impl Strategy<Value = Scenario> {
+    let worker = pause().prop_map(|pause| [vec![Op::TakeJob], pause, vec![Op::FinishJob]].concat());
+    let client = pause().prop_map(|pause| [vec![Op::Submit, Op::AwaitAnswer], pause].concat());
+    let threads = (prop::collection::vec(worker, 1..4), prop::collection::vec(client, 2..6))
+        .prop_map(|(workers, clients)| [workers, clients].concat());
+    machine(threads, |_| 0)
+}
