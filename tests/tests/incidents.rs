@@ -83,6 +83,46 @@ fn a_full_pipe_is_one() -> Result<()> {
 }
 
 #[test]
+fn a_thread_that_computes_with_the_interpreters_lock_is_named_with_its_function() -> Result<()> {
+    check_cause("gil")
+}
+
+#[test]
+fn a_slow_script_in_redis_is_named_and_not_its_callers() -> Result<()> {
+    check_cause("redis-slow-script")
+}
+
+#[test]
+fn a_slow_server_behind_nginx_is_blamed_and_no_other_client() -> Result<()> {
+    check_cause("nginx-slow-upstream")
+}
+
+#[test]
+fn a_java_lock_is_blamed_on_the_thread_that_sleeps_with_it() -> Result<()> {
+    check_cause("java-lock")
+}
+
+#[test]
+fn a_go_mutex_is_blamed_on_the_disk_below_its_holder() -> Result<()> {
+    check_cause("go-mutex")
+}
+
+#[test]
+fn a_server_in_another_network_namespace_is_blamed_with_its_function() -> Result<()> {
+    check_cause("network-server")
+}
+
+#[test]
+fn a_full_executor_is_blamed_on_what_its_threads_do() -> Result<()> {
+    check_cause("full-executor")
+}
+
+#[test]
+fn a_file_system_that_hangs_is_blamed_on_its_server() -> Result<()> {
+    check_cause("fuse-hang-seen")
+}
+
+#[test]
 fn a_worker_under_a_quota_is_throttled_by_it() -> Result<()> {
     check_cause("cpu-quota")
 }
