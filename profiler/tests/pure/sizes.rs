@@ -78,7 +78,7 @@ fn busy(waits_of_each: u64) -> Recording {
             if waker == tid {
                 wake.context = WakeContext::Hrtimer;
             }
-            let cpu = |noise: &mut Noise| Cpu(u16::try_from(noise.below(CPUS)).unwrap().into());
+            let cpu = |noise: &mut Noise| Cpu(u16::try_from(noise.below(CPUS)).unwrap());
             let mut row = wait(tid, seq, Timestamp(off), Timestamp(on));
             (row.in_target, row.tgid, row.wake) = (true, process(tid), Some(wake));
             (row.off_cpu, row.on_cpu) = (cpu(&mut noise), cpu(&mut noise));
