@@ -187,8 +187,9 @@ fn what_is_saved_reports_what_was_on_screen() -> Result<()> {
     let (client, server) = (workload.role("client")?, workload.role("server")?);
     let has_both = |screen: &str| {
         [client, server].iter().all(|player| {
-            let waits = waits(screen).into_iter().filter_map(|row| row.split_once(" <- "));
-            waits.into_iter().any(|(row, _)| row.contains(&player.comm) && row.contains("pipe"))
+            let name = format!("{} {}", player.comm, player.tid);
+            let waits = waits(screen).into_iter().filter_map(|row| row.split_once("pipe:["));
+            waits.into_iter().any(|(waiter, _)| waiter.contains(&name))
         })
     };
     top.tmux.wait_until("both ends' waits", has_both)?;
