@@ -310,7 +310,7 @@ impl Follow<'_> {
         for (begin, end, activity) in self.truth.history.lives[preemptor.0].spans() {
             let (begin, end) = (begin.max(from), end.min(to));
             let is_preemptors = match activity {
-                Activity::OnCpu(_) => true,
+                Activity::OnCpu(_) | Activity::Runnable(_) => true,
                 Activity::Blocked(wait) => {
                     let source = self.truth.history.waits[wait.0].wake_source;
                     source != Some(WakeSource::Thread(thread))

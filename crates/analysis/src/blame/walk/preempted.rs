@@ -64,8 +64,7 @@ impl Walker<'_> {
         }
     }
 
-    /// Divides the time among the awaited thread, while it is on a CPU or waits for somebody else, and the CPU's
-    /// queue.
+    /// Divides the time among the awaited thread, and the CPU's queue while it is not known what that one does.
     fn walk_awaited(
         &mut self,
         leg: &Leg,
@@ -91,10 +90,11 @@ impl Walker<'_> {
                 break;
             }
             let is_awaiteds = match interval.state {
-                State::OnCpu => true,
+                // Whoever keeps it from its CPU may be the one that it asked in turn.
+                State::OnCpu | State::Runnable(_) => true,
                 // Until the first thread has a CPU, the awaited one can't go on either.
                 State::Blocked(wait) => blame.task_that_ended(wait) != Some(leg.thread),
-                State::Runnable(_) | State::Throttled(_) | State::Lost => false,
+                State::Throttled(_) | State::Lost => false,
             };
             if is_awaiteds && interval.to > rest.from {
                 self.push_cpu_queue(leg.thread, queued, rest.until(interval.from), leg.at);
