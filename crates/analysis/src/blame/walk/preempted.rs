@@ -9,7 +9,7 @@
 //! With another CPU X would have waited for Y from the beginning, so that time is Y's. Without the
 //! rule it is X's wait for a CPU that Y holds: one hop earlier than where one looks for it.
 //!
-//! It does not matter who has the CPU. Where five threads on one CPU ask each other, Z may take it from X when
+//! It does not matter who has the CPU. Z may take it from X when
 //! Y has asked Z in turn:
 //!
 //! ```text
