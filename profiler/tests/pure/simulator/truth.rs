@@ -126,44 +126,37 @@ impl Truth {
         self.edges.get(&wait).map_or(ended, |edges| ended.min(edges.last_seen))
     }
 
-    /// The thread that another one, which lost its CPU at `begin`, had asked since it slept last, and waits for
-    /// next, before `until`.
-    fn awaited_after_preemption(
-        &self,
-        thread: ThreadId,
-        begin: u64,
-        until: u64,
-    ) -> Option<ThreadId> {
+    /// The thread that took the CPU of another, at `begin`, if that one had woken it and waits for
+    /// it next, before `until`.
+    fn awaited_preemptor(&self, thread: ThreadId, begin: u64, until: u64) -> Option<ThreadId> {
         let spans: Vec<_> = self.history.lives[thread.0].spans().collect();
         let place = spans.iter().position(|&(from, _, _)| from == begin)?;
-        let (_, _, Activity::OnCpu(_)) = *spans.get(place.checked_sub(1)?)? else { return None };
+        let (_, _, Activity::OnCpu(cpu)) = *spans.get(place.checked_sub(1)?)? else { return None };
+        let stints = self.stints.get(&cpu)?;
+        let &(_, _, preemptor) = stints.iter().find(|&&(from, _, _)| from == begin)?;
         let (opens, closes) = self.window;
+        let woken_from = (self.history.lives[preemptor.0].spans())
+            .filter(|&(_, to, activity)| {
+                matches!(activity, Activity::Blocked(_)) && opens < to && to <= begin
+            })
+            .last();
         let next = spans.iter().skip(place).find(|(_, _, activity)| {
             matches!(activity, Activity::Blocked(_) | Activity::Throttled)
         });
-        let &(_, _, Activity::Blocked(wait)) =
-            next.filter(|&&(from, ..)| from < closes.min(until))?
-        else {
-            return None;
+        let ended_by = |span: Option<&(u64, u64, Activity)>| match span?.2 {
+            Activity::Blocked(wait) => {
+                Some(&self.history.waits[wait.0]).filter(|wait| !wait.looks_like_lock)?.wake_source
+            }
+            _ => None,
         };
-        let wait = Some(&self.history.waits[wait.0]).filter(|wait| !wait.looks_like_lock)?;
-        let Some(WakeSource::Thread(awaited)) = wait.wake_source else { return None };
-        let last = spans[..place].iter().rev().find(|(_, _, activity)| {
-            matches!(activity, Activity::Blocked(_) | Activity::Throttled)
-        });
-        let awake_since = match last {
-            Some(&(_, _, Activity::Throttled)) => return None,
-            Some(&(_, to, _)) => to,
-            None => 0,
+        let woken_by = match woken_from?.2 {
+            Activity::Blocked(wait) => self.history.waits[wait.0].wake_source,
+            _ => None,
         };
-        let is_asked = self.history.lives[awaited.0].spans().any(|(_, to, activity)| {
-            let Activity::Blocked(wait) = activity else { return false };
-            let source = self.history.waits[wait.0].wake_source;
-            opens < to
-                && (awake_since..=begin).contains(&to)
-                && source == Some(WakeSource::Thread(thread))
-        });
-        is_asked.then_some(awaited)
+        let is_awaited = woken_by == Some(WakeSource::Thread(thread))
+            && next.is_some_and(|&(from, _, _)| from < closes.min(until))
+            && ended_by(next) == Some(WakeSource::Thread(preemptor));
+        is_awaited.then_some(preemptor)
     }
 
     fn blocked_spans(&self, record: (Tid, u32)) -> impl Iterator<Item = (u64, u64)> + '_ {
@@ -282,7 +275,7 @@ impl Follow<'_> {
             match activity {
                 Activity::OnCpu(_) => self.leaf(Leaf::Work(thread.tid()), depth, from, to),
                 Activity::Runnable(queue) => {
-                    let awaited = self.truth.awaited_after_preemption(thread, begin, stretch_end);
+                    let awaited = self.truth.awaited_preemptor(thread, begin, stretch_end);
                     match awaited.filter(|_| self.preempted == Preempted::WaitsForPreemptor) {
                         Some(preemptor) => {
                             self.preempted(thread, preemptor, queue, (from, to), depth);
@@ -310,7 +303,7 @@ impl Follow<'_> {
         for (begin, end, activity) in self.truth.history.lives[preemptor.0].spans() {
             let (begin, end) = (begin.max(from), end.min(to));
             let is_preemptors = match activity {
-                Activity::OnCpu(_) | Activity::Runnable(_) => true,
+                Activity::OnCpu(_) => true,
                 Activity::Blocked(wait) => {
                     let source = self.truth.history.waits[wait.0].wake_source;
                     source != Some(WakeSource::Thread(thread))
