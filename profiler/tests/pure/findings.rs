@@ -14,7 +14,7 @@ use offwake_recording::{
 use crate::{
     draw::{TICK, at, edit, live, recording},
     fixtures::{CLOCK_NANOSLEEP, EPOLL_WAIT, FUTEX, RECVFROM, kernel, syscall, tcp, user},
-    golden::report as build_report,
+    golden::{report as build_report, written},
 };
 
 fn report(recording: &mut Recording) -> Report {
@@ -25,9 +25,7 @@ fn report(recording: &mut Recording) -> Report {
 /// The first screen without its first and last line.
 fn findings(recording: &mut Recording) -> Vec<String> {
     let report = report(recording);
-    let mut text = Vec::new();
-    summary::write(&report, &mut text).expect("a Vec takes everything");
-    let text = String::from_utf8(text).expect("UTF-8");
+    let text = written(&report, summary::write);
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let rest = lines.iter().position(|line| line.starts_with("no relevant loss")).unwrap();

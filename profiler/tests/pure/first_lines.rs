@@ -10,7 +10,7 @@ use offwake_recording::{ProcessInfo, Recording, ThreadKind, WakeContext, units::
 use crate::{
     draw::{at, edit, live, recording},
     fixtures::{FUTEX, kernel, syscall, user},
-    golden::report as build_report,
+    golden::{report as build_report, written},
 };
 
 fn report(recording: &mut Recording) -> Report {
@@ -19,9 +19,7 @@ fn report(recording: &mut Recording) -> Report {
 }
 
 fn screen(report: &Report) -> String {
-    let mut text = Vec::new();
-    summary::write(report, &mut text).expect("a Vec takes everything");
-    String::from_utf8(text).expect("UTF-8")
+    written(report, summary::write)
 }
 
 /// Thread 7 could run for so many of 100 ticks, while 60 has the CPU, and then waits for 61 for 60 ticks.

@@ -9,7 +9,7 @@ use offwake_recording::{Recording, WakeContext};
 use crate::{
     draw::{edit, live, recording},
     fixtures::{EPOLL_WAIT, FUTEX, POLL, kernel, syscall, user},
-    golden::report as build_report,
+    golden::{report as build_report, written},
 };
 
 const LENGTH: usize = 3_000;
@@ -22,9 +22,7 @@ fn report(r: &mut Recording) -> Report {
 }
 
 fn screen(r: &mut Recording) -> String {
-    let mut text = Vec::new();
-    summary::write(&report(r), &mut text).expect("a Vec takes everything");
-    let text = String::from_utf8(text).expect("UTF-8");
+    let text = written(&report(r), summary::write);
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     text
 }

@@ -18,7 +18,7 @@ use crate::{
         CLOCK_NANOSLEEP, CONNECT, EPOLL_WAIT, FUTEX, RECVFROM, WAIT4, file, kernel, syscall, tcp,
         user,
     },
-    golden::report as build_report,
+    golden::{report as build_report, written},
 };
 
 pub const LENGTH: usize = 3_000;
@@ -37,9 +37,7 @@ pub fn findings(r: &mut Recording) -> Vec<Finding> {
 
 fn screen(r: &mut Recording) -> String {
     let report = report(r);
-    let mut text = Vec::new();
-    summary::write(&report, &mut text).expect("a Vec takes everything");
-    let text = String::from_utf8(text).expect("UTF-8");
+    let text = written(&report, summary::write);
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     text
 }

@@ -13,7 +13,7 @@ use offwake_recording::{
 
 use crate::{
     draw::{edit, live, recording, throttle, ticks},
-    golden::report as build_report,
+    golden::{report as build_report, written},
 };
 
 const SHOP: u64 = 40;
@@ -24,9 +24,7 @@ fn report(recording: &mut Recording) -> Report {
 }
 
 fn screen(report: &Report) -> String {
-    let mut text = Vec::new();
-    summary::write(report, &mut text).expect("a Vec takes everything");
-    String::from_utf8(text).expect("UTF-8")
+    written(report, summary::write)
 }
 
 fn first(report: &Report) -> &Finding {

@@ -132,7 +132,7 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
         let coverage = if is_covered { Coverage::ToldByOthers } else { Coverage::News };
         found.push(Found { finding, hops, coverage });
     }
-    let target_program = programs.of_only_process();
+    let target_program = programs.name_only_process();
     Findings { target_program, ..rank(found, smaller, active, &activity) }
 }
 

@@ -167,7 +167,7 @@ impl<'a> Programs<'a> {
     }
 
     /// Names what the target ran last if it is one process: `python3 web2.py`, `cc1plus heavy.cc`.
-    pub(super) fn of_only_process(&self) -> Option<String> {
+    pub(super) fn name_only_process(&self) -> Option<String> {
         let mut targets = (self.timeline.threads.iter().zip(0..))
             .filter(|(thread, _)| thread.in_target && thread.kind != ThreadKind::Kernel);
         let (first, n) = targets.next()?;

@@ -57,7 +57,7 @@ pub struct Header {
 /// What was lost of a window.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WindowLoss {
-    /// Nothing.
+    /// No record, stack or time was lost.
     Nothing,
     /// Too little to change the answer; what, in words.
     Irrelevant(String),

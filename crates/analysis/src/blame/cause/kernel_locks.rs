@@ -66,25 +66,55 @@ const LOCK_FUNCTIONS: &[&str] = &[
 /// How functions begin that ask for the position in an open file.
 const FUNCTIONS_OF_POSITION: &[&str] = &["fdget_pos", "__fdget_pos"];
 
+/// How functions begin that change an address space, under its lock from their first lines to their last.
+const ADDRESS_SPACE_CHANGES: &[&str] = &[
+    "vm_mmap_pgoff",
+    "ksys_mmap_pgoff",
+    "vm_munmap",
+    "__vm_munmap",
+    "do_mprotect_pkey",
+    "__do_sys_mremap",
+    "__x64_sys_mremap",
+    "do_mremap",
+    "__do_sys_brk",
+    "__x64_sys_brk",
+    "dup_mmap",
+];
+
+/// How functions begin that write to a file, likewise under its lock.
+const FILE_WRITES: &[&str] = &[
+    "generic_file_write_iter",
+    "ext4_buffered_write_iter",
+    "ext4_dio_write_iter",
+    "f2fs_file_write_iter",
+    "shmem_file_write_iter",
+    "shmem_fallocate",
+    "fuse_cache_write_iter",
+    "do_truncate",
+];
+
+/// How functions begin that ask for the `mmap_lock` of another process, or of one that is not known.
+const FUNCTIONS_OF_OTHERS: &[&str] = &[
+    "__access_remote_vm",
+    "access_remote_vm",
+    "collapse_huge_page",
+    "khugepaged",
+    "pagemap_read",
+    "m_start",
+    "query_vma_setup",
+];
+
 /// How functions begin that ask for a lock, and for which. Those of Linux 5.10 to 6.18: where a lock has
 /// functions of its own they come first, as compilers put those into their callers on some kernels.
 const ASKING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
+    (KernelLock::AddressSpace, ADDRESS_SPACE_CHANGES),
+    (KernelLock::AddressSpace, FUNCTIONS_OF_OTHERS),
     (
         KernelLock::AddressSpace,
         &[
             "mmap_read_lock",
             "mmap_write_lock",
             "lock_mm_and_find_vma",
-            "vm_mmap_pgoff",
-            "ksys_mmap_pgoff",
-            "vm_munmap",
-            "__vm_munmap",
-            "do_mprotect_pkey",
-            "__do_sys_mremap",
-            "__x64_sys_mremap",
-            "do_mremap",
-            "__do_sys_brk",
-            "__x64_sys_brk",
             "do_madvise",
             "madvise_",
             "do_user_addr_fault",
@@ -92,24 +122,16 @@ const ASKING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
             "__mm_populate",
             "exit_mmap",
             "exit_mm",
-            "dup_mmap",
             "dup_mm",
             "acct_collect",
-            "__access_remote_vm",
-            "access_remote_vm",
             "get_user_pages_unlocked",
             "__gup_longterm_locked",
             "gup_fast_fallback",
             "internal_get_user_pages_fast",
-            "collapse_huge_page",
-            "khugepaged",
             "do_shmat",
             "ksys_shmdt",
             "apply_vma_lock_flags",
             "do_mlock",
-            "pagemap_read",
-            "m_start",
-            "query_vma_setup",
             "userfaultfd_",
         ],
     ),
@@ -137,12 +159,10 @@ const ASKING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
         KernelLock::FrozenFilesystem,
         &["sb_start_write", "__sb_start_write", "mnt_want_write", "sb_start_pagefault"],
     ),
+    (KernelLock::File, FILE_WRITES),
     (
         KernelLock::File,
         &[
-            "generic_file_write_iter",
-            "ext4_buffered_write_iter",
-            "ext4_dio_write_iter",
             "ext4_file_write_iter",
             "ext4_file_read_iter",
             "ext4_dio_read_iter",
@@ -153,15 +173,10 @@ const ASKING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
             "btrfs_inode_lock",
             "btrfs_buffered_write",
             "btrfs_direct_write",
-            "f2fs_file_write_iter",
-            "shmem_file_write_iter",
-            "shmem_fallocate",
             "ovl_write_iter",
-            "fuse_cache_write_iter",
             "fuse_direct_write_iter",
             "fuse_dio_lock",
             "nfs_start_io_",
-            "do_truncate",
             "vfs_fallocate",
             "vfs_fsync_range",
             "vfs_setxattr",
@@ -188,45 +203,22 @@ const ASKING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
     ),
 ];
 
-/// How functions begin that have a lock from their first lines to their last, and may sleep with it: those that
-/// write to a file, those that change an address space.
+/// How functions begin that may sleep with a lock.
 ///
 /// A page fault is none of them: it lets `mmap_lock` go before it sleeps
 /// ([`fault_dirty_shared_page`, `maybe_unlock_mmap_for_io`](https://elixir.bootlin.com/linux/v6.12/source/mm/internal.h)).
 const HOLDING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
-    (
-        KernelLock::AddressSpace,
-        &[
-            "vm_mmap_pgoff",
-            "ksys_mmap_pgoff",
-            "vm_munmap",
-            "__vm_munmap",
-            "do_mprotect_pkey",
-            "__do_sys_mremap",
-            "__x64_sys_mremap",
-            "do_mremap",
-            "__do_sys_brk",
-            "__x64_sys_brk",
-            "dup_mmap",
-            "dup_mm",
-        ],
-    ),
+    (KernelLock::AddressSpace, ADDRESS_SPACE_CHANGES),
+    (KernelLock::AddressSpace, &["dup_mm"]),
+    (KernelLock::File, FILE_WRITES),
     (
         KernelLock::File,
         &[
-            "generic_file_write_iter",
-            "ext4_buffered_write_iter",
-            "ext4_dio_write_iter",
             "ext4_fallocate",
             "xfs_file_buffered_write",
             "xfs_file_fallocate",
             "btrfs_buffered_write",
-            "f2fs_file_write_iter",
-            "shmem_file_write_iter",
-            "shmem_fallocate",
-            "fuse_cache_write_iter",
             "fuse_direct_write_iter",
-            "do_truncate",
         ],
     ),
     (
@@ -240,17 +232,6 @@ const HOLDING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
 const FUNCTIONS_AFTER_RELEASE: &[&str] =
     &["generic_write_sync", "vfs_fsync_range", "__mm_populate", "handle_mm_fault"];
 
-/// How functions begin that ask for the `mmap_lock` of another process, or of one that is not known.
-const FUNCTIONS_OF_OTHERS: &[&str] = &[
-    "__access_remote_vm",
-    "access_remote_vm",
-    "collapse_huge_page",
-    "khugepaged",
-    "pagemap_read",
-    "m_start",
-    "query_vma_setup",
-];
-
 /// Returns whether a function that asks for a lock asks for one of the thread's own process or file.
 pub(crate) fn is_own_lock(name: &str) -> bool {
     !begins_with_any(name, FUNCTIONS_OF_OTHERS)
@@ -262,11 +243,12 @@ pub(crate) fn holds_while_it_sleeps<'a>(
     lock: KernelLock,
     functions: impl Iterator<Item = &'a str>,
 ) -> bool {
-    let Some((_, holding)) = HOLDING_FUNCTIONS.iter().find(|(kind, _)| *kind == lock) else {
-        return false;
+    let is_holding = |name: &&str| {
+        let mut of_lock = HOLDING_FUNCTIONS.iter().filter(|(kind, _)| *kind == lock);
+        of_lock.any(|(_, beginnings)| begins_with_any(name, beginnings))
     };
     let functions: Vec<&str> = functions.skip_while(|name| is_lock_function(name)).collect();
-    let place = functions.iter().position(|name| begins_with_any(name, holding));
+    let place = functions.iter().position(is_holding);
     let inside = match place.map(|place| functions.split_at(place)) {
         None | Some(([], _)) => return false,
         Some((inside, _)) => inside,
@@ -288,51 +270,35 @@ pub(crate) fn holds_while_it_sleeps<'a>(
 /// besides. They are what is left of the stack of such a sleep where that lacks the scheduler's own functions, as
 /// the locks' are (`stack_trace_consume_entry_nosched`,
 /// <https://github.com/torvalds/linux/blob/v6.12/kernel/stacktrace.c>).
-const FUNCTIONS_THAT_SLEEP_FOR_A_LOCK: &[&str] = &[
-    "generic_file_write_iter",
-    "ext4_buffered_write_iter",
-    "ext4_dio_write_iter",
-    "shmem_file_write_iter",
-    "shmem_fallocate",
-    "xfs_ilock",
-    "btrfs_inode_lock",
-    "f2fs_file_write_iter",
-    "ovl_write_iter",
-    "fuse_cache_write_iter",
-    "fuse_dio_lock",
-    "nfs_start_io_",
-    "do_truncate",
-    "chmod_common",
-    "chown_common",
-    "vfs_setxattr",
-    "mmap_read_lock",
-    "mmap_write_lock",
-    "lock_mm_and_find_vma",
-    "vm_mmap_pgoff",
-    "ksys_mmap_pgoff",
-    "vm_munmap",
-    "__vm_munmap",
-    "do_mprotect_pkey",
-    "__do_sys_mremap",
-    "__x64_sys_mremap",
-    "do_mremap",
-    "__do_sys_brk",
-    "__x64_sys_brk",
-    "do_madvise",
-    "dup_mmap",
-    "lookup_slow",
-    "open_last_lookups",
-    "filename_create",
-    "do_unlinkat",
-    "do_rmdir",
-    "lock_rename",
-    "iterate_dir",
-    "do_mkdirat",
-    "fdget_pos",
-    "__fdget_pos",
-    "rtnl_lock",
-    "cgroup_kn_lock_live",
-    "cgroup_lock",
+const FUNCTIONS_THAT_SLEEP_FOR_A_LOCK: &[&[&str]] = &[
+    ADDRESS_SPACE_CHANGES,
+    FILE_WRITES,
+    FUNCTIONS_OF_POSITION,
+    &[
+        "xfs_ilock",
+        "btrfs_inode_lock",
+        "ovl_write_iter",
+        "fuse_dio_lock",
+        "nfs_start_io_",
+        "chmod_common",
+        "chown_common",
+        "vfs_setxattr",
+        "mmap_read_lock",
+        "mmap_write_lock",
+        "lock_mm_and_find_vma",
+        "do_madvise",
+        "lookup_slow",
+        "open_last_lookups",
+        "filename_create",
+        "do_unlinkat",
+        "do_rmdir",
+        "lock_rename",
+        "iterate_dir",
+        "do_mkdirat",
+        "rtnl_lock",
+        "cgroup_kn_lock_live",
+        "cgroup_lock",
+    ],
 ];
 
 fn begins_with_any(name: &str, beginnings: &[&str]) -> bool {
@@ -341,7 +307,7 @@ fn begins_with_any(name: &str, beginnings: &[&str]) -> bool {
 
 /// Returns whether a function that sleeps itself, and can't be woken by a signal, waits for a lock.
 pub(super) fn sleeps_for_a_lock(name: &str) -> bool {
-    begins_with_any(name, FUNCTIONS_THAT_SLEEP_FOR_A_LOCK)
+    FUNCTIONS_THAT_SLEEP_FOR_A_LOCK.iter().any(|beginnings| begins_with_any(name, beginnings))
 }
 
 /// Returns whether a function waits for a lock, whatever the lock is for.

@@ -120,8 +120,9 @@ impl<'b> Walker<'b> {
         leg: &Leg,
     ) -> bool {
         let is_other_done = || {
-            self.find_open_ask(rest, leg).is_some_and(|other| other.callee != ask.callee)
-                && self.is_done_meanwhile(rest, leg)
+            self.find_open_ask(rest, leg).is_some_and(|other| {
+                other.callee != ask.callee && self.is_ask_done_meanwhile(&other, rest, leg)
+            })
         };
         !self.is_surely_for_waiter(ask, rest)
             && self.is_for_waiter(ask, rest, leg)
@@ -144,11 +145,12 @@ impl<'b> Walker<'b> {
     /// U     .....................[ works                           ]....
     /// ```
     pub(super) fn is_done_meanwhile(&self, rest: TimeRange, leg: &Leg) -> bool {
-        let done = || {
-            let ask = self.find_open_ask(rest, leg)?;
-            self.find_return_to_work_wait(&ask)
-        };
-        done().is_some_and(|done| (rest.to..=leg.to + DONE_AFTER_ANSWER).contains(&done))
+        self.find_open_ask(rest, leg).is_some_and(|ask| self.is_ask_done_meanwhile(&ask, rest, leg))
+    }
+
+    fn is_ask_done_meanwhile(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
+        let done = self.find_return_to_work_wait(ask);
+        done.is_some_and(|done| (rest.to..=leg.to + DONE_AFTER_ANSWER).contains(&done))
     }
 
     /// Returns when a thread next waits as it did when it was asked for something, or for other work. That

@@ -6,10 +6,9 @@
 //! blame of X's time       |   work Y   | work X    |        Y's time       |
 //! ```
 //!
-//! With another CPU X would have waited for Y from the beginning, so that time is Y's, and that in which Y waits
-//! for somebody else in turn is that one's: five threads on one CPU that ask each other each have the next one take
-//! their CPU. Without the
-//! rule it is X's wait for a CPU that Y holds: one hop earlier than where one looks for it.
+//! With another CPU X would have waited for Y from the beginning, so that time is Y's. While Y waits for
+//! somebody else in turn, it is that one's. Without the rule it is X's wait for a CPU that Y holds: one hop
+//! earlier than where one looks for it.
 //!
 //! It holds only if X waited for Y before it ended the wait that is walked. A loop that asks Y on
 //! another's behalf, and then answers, was kept from answering by Y's having the CPU.

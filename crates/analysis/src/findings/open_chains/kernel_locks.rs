@@ -13,13 +13,10 @@
 
 use offwake_recording::{Wait, units::Tgid};
 
-use crate::{
-    blame::cause::{
-        Cause, kernel_frames,
-        kernel_locks::{KernelLock, find_kernel_lock, holds_while_it_sleeps, is_own_lock},
-        syscalls,
-    },
-    timeline::ThreadIndex,
+use crate::blame::cause::{
+    Cause, kernel_frames,
+    kernel_locks::{KernelLock, find_kernel_lock, holds_while_it_sleeps, is_own_lock},
+    syscalls,
 };
 
 use super::{Awaited, Link, OpenWaitGraph, Owner};
@@ -45,17 +42,13 @@ impl OpenWaitGraph<'_> {
         let lock = self.awaited_kernel_lock(wait)?;
         let scope = scope_of_lock(lock, wait)?;
         let mut holders = self.living.values().flatten().copied().filter(|&thread| {
-            self.recorded_open_wait(thread).is_some_and(|other| {
+            self.open_wait_record(thread).is_some_and(|other| {
                 scope_of_lock(lock, &other) == Some(scope) && self.sleeps_with(lock, &other)
             })
         });
         let holder = holders.next()?;
         let is_one = holders.next().is_none();
         is_one.then_some(Link { awaited: Awaited::KernelLock(lock), owner: Owner::Thread(holder) })
-    }
-
-    fn recorded_open_wait(&self, thread: ThreadIndex) -> Option<Wait> {
-        self.recording.waits.get(self.open_wait(thread)?.0 as usize)
     }
 
     /// Returns the lock that a thread waits for in the kernel; none if it asks for the lock of another process.

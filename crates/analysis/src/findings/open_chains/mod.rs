@@ -18,7 +18,7 @@ mod pipes;
 use std::collections::{BTreeSet, HashMap};
 
 use offwake_recording::{
-    LockOwner, PeerProcess, Recording, SocketRole, ThreadKind, ThreadRef,
+    LockOwner, PeerProcess, Recording, SocketRole, ThreadKind, ThreadRef, Wait,
     units::{Nanos, Tgid, Tid},
 };
 
@@ -182,6 +182,11 @@ impl<'a> OpenWaitGraph<'a> {
         }
     }
 
+    /// Returns that wait's record.
+    fn open_wait_record(&self, thread: ThreadIndex) -> Option<Wait> {
+        self.recording.waits.get(self.open_wait(thread)?.0 as usize)
+    }
+
     /// Returns the threads of a process that lived at the end, and whose waits were recorded.
     pub(super) fn threads_of_process(&self, process: Tgid) -> Vec<ThreadIndex> {
         let threads = self.living.get(&process).map_or(&[][..], Vec::as_slice);
@@ -240,9 +245,7 @@ impl<'a> OpenWaitGraph<'a> {
 
     /// Returns whether a thread's open wait ends by itself when its time is up.
     pub(super) fn has_timeout(&self, thread: ThreadIndex) -> bool {
-        let wait =
-            self.open_wait(thread).and_then(|wait| self.recording.waits.get(wait.0 as usize));
-        wait.is_some_and(|wait| wait.timeout.is_some())
+        self.open_wait_record(thread).is_some_and(|wait| wait.timeout.is_some())
     }
 
     /// Returns whether a thread waits until it can write to a pipe or a socket: it has something to say.
@@ -256,7 +259,7 @@ impl<'a> OpenWaitGraph<'a> {
 
     /// Returns what call for a lock a thread waits in, by its stack.
     pub(super) fn lock_call(&self, thread: ThreadIndex) -> Option<LockCall> {
-        let wait = self.recording.waits.get(self.open_wait(thread)?.0 as usize)?;
+        let wait = self.open_wait_record(thread)?;
         lock_calls::find_lock_call(&self.recording.stacks, wait.user_stack)
     }
 

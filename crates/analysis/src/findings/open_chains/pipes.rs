@@ -54,7 +54,7 @@ impl OpenWaitGraph<'_> {
     /// Returns the process that may have the other end as well of the pipe at which a thread waits: nobody
     /// could see its descriptors.
     pub(in super::super) fn unseen_holder(&self, thread: ThreadIndex) -> Option<&PeerProcess> {
-        let wait = self.recording.waits.get(self.open_wait(thread)?.0 as usize)?;
+        let wait = self.open_wait_record(thread)?;
         let pipe = wait.file.filter(|file| file.kind == FileKind::Pipe)?;
         let mut holders = self.holders_of_pipe(pipe).into_iter();
         holders.find(|holder| holder.ends == PipeEnds::NotSeen).map(|holder| &holder.holder)
