@@ -348,3 +348,49 @@ fn clients_that_wait_in_the_same_place_as_the_loop_hand_nothing_round() {
     let blame = in_functions(scene, |_| "take").blame();
     assert_eq!(blame, ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]));
 }
+
+/// The word on which threads of a gang sleep until there is something to do.
+const START: u64 = 0x9000;
+
+/// A's request comes while the loop is awake, so that nobody sees it. The loop works on it in five phases,
+/// which U and B do in turn: a garbage collector's threads, say.
+fn behind_gang(start: u64, woken: u64) -> Scene {
+    let scene = Scene::new(28)
+        .thread(A, FUTEX, "##......................####", &[LOOP])
+        .thread(LOOP, FUTEX, "###...#...#...#...#...######", &[U, B, U, B, U])
+        .thread(U, FUTEX, "...###.....###.....###...###", &[LOOP; 4])
+        .thread(B, FUTEX, ".......###.....###.......###", &[LOOP; 3]);
+    let mut scene = Mailboxes::Conditions.put_into(scene);
+    edit(&mut scene.recording, |waits| {
+        let gang = waits.iter_mut().filter(|wait| [Tid(U), Tid(B)].contains(&wait.tid));
+        for wait in gang {
+            let address = if wait.tid == Tid(U) { START } else { start };
+            wait.syscall = syscall(FUTEX, [address, WAIT_PRIVATE, 0, 0, 0, 0]);
+            if let Some(wake) = &mut wait.wake {
+                wake.syscall = syscall(FUTEX, [address, WAKE_PRIVATE, woken, 0, 0, 0]);
+            }
+        }
+    });
+    scene
+}
+
+/// Both sleep on one semaphore, and whichever takes a job is none that could be answered.
+#[test]
+fn threads_that_sleep_on_one_semaphore_work_for_who_wakes_them() {
+    let blame = behind_gang(START, 1).blame();
+    assert_eq!(blame, ticks(&[("work 20", 7), ("work 30", 9), ("work 40", 6)]));
+}
+
+/// Each on a semaphore of its own: they may be clients that ask again and again.
+#[test]
+fn threads_that_sleep_on_semaphores_of_their_own_may_be_clients() {
+    let blame = behind_gang(START + 0x1000, 1).blame();
+    assert!(blame.contains_key("event_loop"), "{blame:?}");
+}
+
+/// All are woken whenever anybody's answer is there: they may be clients, too.
+#[test]
+fn threads_that_are_all_woken_at_once_may_be_clients() {
+    let blame = behind_gang(START, i32::MAX as u64).blame();
+    assert!(blame.contains_key("event_loop"), "{blame:?}");
+}

@@ -189,7 +189,7 @@ fn read_condition_wakes(
 /// Returns whether a call wakes more threads than one
 /// ([futex(2)](https://man7.org/linux/man-pages/man2/futex.2.html): `FUTEX_WAKE`, `FUTEX_REQUEUE`,
 /// `FUTEX_CMP_REQUEUE` and `FUTEX_WAKE_BITSET`).
-fn wakes_many(call: &Call) -> bool {
+pub(super) fn wakes_many(call: &Call) -> bool {
     const COMMAND: u64 = 0x7f;
     let Some(syscall) = &call.syscall else { return false };
     let [_, op, woken, requeued, ..] = syscall.args;

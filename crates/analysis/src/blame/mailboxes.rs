@@ -33,6 +33,7 @@ use crate::timeline::{ThreadIndex, Timeline, WakeUse, wake_use};
 use super::{
     ConnectionSide, FrameEvidence, WakeSource,
     cause::{Cause, FutexOp, WaitedOn, syscalls, waited_on},
+    gangs::Gangs,
     locks::FutexWait,
     pattern_analysis::PatternAnalysis,
     wake_source::PatternWakeSource,
@@ -106,6 +107,11 @@ impl MailboxKey {
             _ => return None,
         };
         Some(Self { process: wait.tgid, place })
+    }
+
+    /// Returns whether it is a word in memory: a condition variable or a semaphore.
+    pub(super) const fn is_word(&self) -> bool {
+        matches!(self.place, Place::Futex(_))
     }
 }
 
@@ -275,7 +281,7 @@ impl Mailbox {
 
 /// Finds the mailboxes into which several threads put something, and to which of them the waits of each
 /// pattern belong. Whoever puts something into a mailbox does not wait on it: semaphores, barriers and
-/// batons are handed round among those that wait on them.
+/// batons are handed round among those that wait on them. Nor do all of them work for whoever does.
 fn find_shared(
     recording: &Recording,
     patterns: &[PatternAnalysis],
@@ -294,11 +300,15 @@ fn find_shared(
         }
     }
     let places = PlacesInCode::new(recording, patterns);
+    let gangs = Gangs::new(recording, patterns);
     senders.retain(|key, senders| {
         let own = waiters.get(key);
         let waits_on_it = |sender: &ThreadRef| own.is_some_and(|own| own.contains(&sender.tid));
+        let works_for_own =
+            |sender: &ThreadRef| own.is_some_and(|own| gangs.has_member(own, sender.tid));
         senders.len() > 1
             && !senders.iter().any(waits_on_it)
+            && !senders.iter().all(works_for_own)
             && !own.is_some_and(|own| places.is_handed_round(*key, own, senders))
     });
     let by_pattern = patterns

@@ -17,6 +17,7 @@ mod condition_calls;
 mod connection_sides;
 mod cpus;
 mod frame_evidence;
+mod gangs;
 mod gaps;
 mod idle;
 mod interpreter_lock;
