@@ -285,8 +285,9 @@ pub struct WaitRecord {
     pub file: Inode,
     /// The descriptor of the file (with [`wait_flags::POLLS_ONE_FILE`]).
     pub polled_fd: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// What the thread polls the file for (with [`wait_flags::POLLS_ONE_FILE`]): the `events` of its
+    /// `struct pollfd`.
+    pub polled_events: u32,
     /// Id of the thread's cgroup in the v2 hierarchy: the inode number of the cgroup's directory.
     pub cgroup: u64,
     /// Stack id of the thread's user half at switch-out.

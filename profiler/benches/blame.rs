@@ -139,6 +139,7 @@ impl Service {
             timeout: None,
             file: None,
             polled_fd: None,
+            polled_events: None,
             cgroup: CgroupId(1),
             user_stack: StackRef::Id(StackId(u64::from(tid.0))),
             kernel_stack: StackRef::Id(StackId(1)),

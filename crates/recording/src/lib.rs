@@ -46,8 +46,8 @@ pub use stack::{
 };
 pub use thread::{Phase, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind};
 pub use wait::{
-    Begin, End, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState, ThreadRef,
-    Wait, Wake, WakeContext,
+    Begin, End, PollEvents, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState,
+    ThreadRef, Wait, Wake, WakeContext,
 };
 pub use waits::{Call, Pattern, WaitRow, Waiter, Waits, Waker};
 

@@ -146,6 +146,24 @@ pub struct Wake {
     pub kernel_stack: StackRef,
 }
 
+/// What a thread polls a file for: the `events` of its `struct pollfd`
+/// ([poll(2)](https://man7.org/linux/man-pages/man2/poll.2.html)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PollEvents(pub u16);
+
+impl PollEvents {
+    /// `POLLIN`, `POLLPRI`, `POLLRDNORM`, `POLLRDBAND` and `POLLRDHUP`: there is something to read.
+    const TO_READ: u16 = 0x1 | 0x2 | 0x40 | 0x80 | 0x2000;
+    /// `POLLOUT`, `POLLWRNORM` and `POLLWRBAND`: there is room to write, or a connection is made.
+    const TO_WRITE: u16 = 0x4 | 0x100 | 0x200;
+
+    /// Returns whether the thread waits until it can write, and for nothing to read.
+    #[must_use]
+    pub const fn is_to_write_alone(self) -> bool {
+        self.0 & Self::TO_WRITE != 0 && self.0 & Self::TO_READ == 0
+    }
+}
+
 /// One wait: from the switch-out of a sleeping thread to its switch-in.
 ///
 /// ```text
@@ -190,6 +208,8 @@ pub struct Wait {
     pub file: Option<FileId>,
     /// The descriptor of that file, where the syscall polls it: the first argument is not it.
     pub polled_fd: Option<u32>,
+    /// What it polls that file for; none if that was not recorded.
+    pub polled_events: Option<PollEvents>,
     /// Its cgroup.
     pub cgroup: CgroupId,
     /// Its user half at switch-out.

@@ -3,8 +3,8 @@
 use std::{fmt, hint::black_box};
 
 use super::{
-    Begin, End, FileId, StackRef, Syscall, TaskState, ThreadKind, ThreadRef, Wait, Wake,
-    WakeContext,
+    Begin, End, FileId, PollEvents, StackRef, Syscall, TaskState, ThreadKind, ThreadRef, Wait,
+    Wake, WakeContext,
     interned::{Id, Interned},
     order::sort_nearly_sorted,
 };
@@ -42,6 +42,8 @@ pub struct Call {
     pub timeout: Option<Nanos>,
     /// As [`Wait::polled_fd`].
     pub polled_fd: Option<u32>,
+    /// As [`Wait::polled_events`].
+    pub polled_events: Option<PollEvents>,
 }
 
 /// What stays the same from wake to wake: who wakes, and from where.
@@ -258,8 +260,8 @@ impl Waits {
             user_stack: wait.user_stack,
             kernel_stack: wait.kernel_stack,
         });
-        let Wait { syscall, timeout, polled_fd, .. } = *wait;
-        let call = self.calls.id(Call { syscall, timeout, polled_fd });
+        let Wait { syscall, timeout, polled_fd, polled_events, .. } = *wait;
+        let call = self.calls.id(Call { syscall, timeout, polled_fd, polled_events });
         let wake = wait.wake.as_ref().map(|wake| {
             let waker = self.wakers.id(Waker {
                 context: wake.context,
@@ -269,7 +271,8 @@ impl Waits {
                 kernel_stack: wake.kernel_stack,
                 file: wake.file,
             });
-            let call = Call { syscall: wake.syscall, timeout: None, polled_fd: None };
+            let call =
+                Call { syscall: wake.syscall, timeout: None, polled_fd: None, polled_events: None };
             (waker, self.calls.id(call))
         });
         let waker_seq = wait.wake.and_then(|wake| wake.current_seq);
@@ -332,6 +335,7 @@ impl Waits {
             timeout: call.timeout,
             file: waiter.file,
             polled_fd: call.polled_fd,
+            polled_events: call.polled_events,
             cgroup: waiter.cgroup,
             user_stack: waiter.user_stack,
             kernel_stack: waiter.kernel_stack,

@@ -342,10 +342,11 @@ pub fn record_syscall_and_file(
     {
         record.wait_flags |= wait_flags::HAS_FILE;
     }
-    if let Some(descriptor) = syscall::polled_descriptor(&record.syscall, entry)
-        && read_current_inode(descriptor, &raw mut record.file) != 0
+    if let Some(polled) = syscall::polled_file(&record.syscall, entry)
+        && read_current_inode(polled as u32, &raw mut record.file) != 0
     {
-        record.polled_fd = descriptor;
+        record.polled_fd = polled as u32;
+        record.polled_events = (polled >> 32) as u32;
         record.wait_flags |= wait_flags::POLLS_ONE_FILE;
     }
     record.timeout_ns = syscall::timeout(&record.syscall, entry);

@@ -33,27 +33,32 @@ pub fn descriptor(syscall: &Syscall, entry: u32) -> Option<u32> {
     (entry & FIRST_ARG_IS_FD != 0).then_some(syscall.args[0] as u32)
 }
 
-/// The descriptor of the file that the current task polls, if it polls one alone.
+/// The only file that the current task polls, by its descriptor, and in the upper half what for. None
+/// if it polls several.
 #[inline(always)]
-pub fn polled_descriptor(syscall: &Syscall, entry: u32) -> Option<u32> {
+pub fn polled_file(syscall: &Syscall, entry: u32) -> Option<u64> {
     if entry & POLLS == 0 || syscall.args[1] as u32 != 1 {
         return None;
     }
-    Some(read_polled_descriptor(syscall.args[0]))
+    Some(read_pollfd(syscall.args[0]))
 }
 
-/// The descriptor in the current task's `struct pollfd`. One that no file has if the memory can't be
-/// read.
+/// The current task's `struct pollfd`: the descriptor, and in the upper half the events that are asked
+/// for. A descriptor that no file has if the memory can't be read.
 ///
 /// A function of its own: most waits are no polls, and the stack is small.
 #[inline(never)]
-fn read_polled_descriptor(address: u64) -> u32 {
-    // The descriptor, and then the events.
+fn read_pollfd(address: u64) -> u64 {
+    // The descriptor, and then the events: those that are asked for, and those that came.
     let mut pollfd = [u32::MAX; 2];
     // SAFETY: the helper writes 8 bytes, or fails.
     let read =
         unsafe { bpf_probe_read_user((&raw mut pollfd).cast(), 8, address as *const c_void) };
-    if read == 0 { pollfd[0] } else { u32::MAX }
+    if read == 0 {
+        u64::from(pollfd[0]) | u64::from(pollfd[1] & 0xffff) << 32
+    } else {
+        u64::from(u32::MAX)
+    }
 }
 
 /// The timeout that the current task's syscall points to, or [`NO_TIMEOUT`].

@@ -38,6 +38,7 @@ fn wait(tid: u32, tgid: u32, syscall: u32, file: Option<FileId>) -> Wait {
         timeout: None,
         file,
         polled_fd: None,
+        polled_events: None,
         cgroup: CgroupId(0),
         user_stack: StackRef::NotTaken,
         kernel_stack: StackRef::NotTaken,

@@ -200,6 +200,7 @@ mod tests {
             timeout: None,
             file: None,
             polled_fd: None,
+            polled_events: None,
             cgroup: CgroupId(1),
             user_stack: StackRef::NotTaken,
             kernel_stack: StackRef::NotTaken,

@@ -4,9 +4,9 @@ mod stack_copy;
 
 use offwake_recording::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 use offwake_recording::{
-    AddressSpace, Begin, End, FileId, FileKind, Phase, Preemption, Sample, StackRef, Syscall,
-    SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
-    ThreadRef, Throttle, Wait, Wake, WakeContext,
+    AddressSpace, Begin, End, FileId, FileKind, Phase, PollEvents, Preemption, Sample, StackRef,
+    Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit,
+    ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
 };
 use profiler_ebpf::record::{
     ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
@@ -166,6 +166,8 @@ fn decode_wait(raw: &WaitRecord) -> Result<Wait, DecodeError> {
             .then(|| decode_file(raw.file))
             .transpose()?,
         polled_fd: (flags & wait_flags::POLLS_ONE_FILE != 0).then_some(raw.polled_fd),
+        polled_events: (flags & wait_flags::POLLS_ONE_FILE != 0)
+            .then_some(PollEvents(raw.polled_events as u16)),
         cgroup: CgroupId(raw.cgroup),
         user_stack: stack_ref(raw.user_stack, flags & wait_flags::USER_STACK_FAILED),
         kernel_stack: stack_ref(raw.kernel_stack, flags & wait_flags::KERNEL_STACK_FAILED),

@@ -29,7 +29,7 @@ fn a_wait() -> WaitRecord {
         timeout_ns: NO_TIMEOUT,
         file: Inode { number: 777, mode: 0o140_777, device: 8 },
         polled_fd: 0,
-        reserved: 0,
+        polled_events: 0,
         cgroup: 5,
         user_stack: 42,
         kernel_stack: NO_STACK,
@@ -90,8 +90,9 @@ fn a_poll_of_one_file_names_it_and_its_descriptor() {
     assert_eq!(decoded(&record).polled_fd, None);
     record.wait_flags = wait_flags::POLLS_ONE_FILE;
     record.polled_fd = 6;
+    record.polled_events = 4;
     let wait = decoded(&record);
-    assert_eq!(wait.polled_fd, Some(6));
+    assert_eq!((wait.polled_fd, wait.polled_events), (Some(6), Some(PollEvents(4))));
     assert_eq!(wait.file, Some(FileId { device: 8, inode: 777, kind: FileKind::Socket }));
 }
 

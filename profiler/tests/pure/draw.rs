@@ -84,6 +84,7 @@ pub fn wait(tid: u32, seq: u32, off: Timestamp, on: Timestamp) -> Wait {
         syscall: None,
         timeout: None,
         polled_fd: None,
+        polled_events: None,
         file: None,
         cgroup: CgroupId(1),
         user_stack: StackRef::NotTaken,

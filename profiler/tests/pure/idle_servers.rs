@@ -4,7 +4,9 @@ use offwake_analysis::{
     filter::Filter,
     report::{Report, markdown, summary},
 };
-use offwake_recording::{Recording, WakeContext};
+use offwake_recording::{
+    FileId, FileKind, OpenFile, PollEvents, Recording, SocketEnd, SocketRole, WakeContext,
+};
 
 use crate::{
     draw::{edit, live, recording},
@@ -96,6 +98,77 @@ fn an_event_loop_that_nothing_came_in_for_is_either_idle_or_stuck() {
     waits_in(&mut r, FUTEX, [0x1000, 0x80, 2, 0, 0, 0], ["pthread_mutex_lock", "app book"]);
     let text = screen(&mut r);
     assert!(text.contains("STILL WAITING") && !text.contains("mostly idle"), "{text}");
+}
+
+/// Polls one socket for these events, until a timeout ends each poll. Its connections are its own, and
+/// each is gone as the poll ends.
+fn polls_until_timeouts(events: u16) -> Recording {
+    let mut r = recording(LENGTH);
+    live(&mut r, 7, &format!("#{}r", ".".repeat(98)).repeat(30), 0);
+    waits_in(&mut r, POLL, [0x1000, 1, 98, 0, 0, 0], ["poll", "app open_session"]);
+    edit(&mut r, |waits| {
+        for (wait, inode) in waits.iter_mut().zip(42..) {
+            wait.file = Some(FileId { device: 8, inode, kind: FileKind::Socket });
+            (wait.polled_fd, wait.polled_events) = (Some(3), Some(PollEvents(events)));
+        }
+    });
+    r
+}
+
+/// A firewall drops what it sends to connect, and it gives up each time.
+#[test]
+fn who_polls_until_it_can_write_is_not_idle() {
+    const POLLOUT: u16 = 4;
+    const POLLERR: u16 = 8;
+    let text = screen(&mut polls_until_timeouts(POLLOUT | POLLERR));
+    assert!(!text.contains(MOSTLY_IDLE), "{text}");
+    assert!(text.contains("waits to connect or to send, until a timeout"), "{text}");
+    assert!(text.contains("open_session"), "{text}");
+}
+
+#[test]
+fn who_polls_for_something_to_read_may_be_idle() {
+    const POLLIN: u16 = 1;
+    const POLLOUT: u16 = 4;
+    for events in [POLLIN, POLLIN | POLLOUT] {
+        let text = screen(&mut polls_until_timeouts(events));
+        assert!(text.contains(MOSTLY_IDLE), "{text}");
+    }
+}
+
+/// Only the last connection was there when somebody looked at it.
+fn polls_as(role: SocketRole) -> Recording {
+    const POLLIN: u16 = 1;
+    let mut r = polls_until_timeouts(POLLIN);
+    let last = r.waits.iter().filter_map(|wait| wait.file).max().expect("it polls sockets");
+    let (local, remote) = match role {
+        SocketRole::Asking => ("127.0.0.1:40000", "127.0.0.1:7201"),
+        SocketRole::Serving => ("127.0.0.1:7201", "127.0.0.1:40000"),
+    };
+    let end = SocketEnd {
+        protocol: "tcp".to_owned(),
+        local: local.to_owned(),
+        remote: remote.to_owned(),
+        role: Some(role),
+        peers: Vec::new(),
+    };
+    r.files.files.insert(last, OpenFile::Socket(end));
+    r
+}
+
+/// A client asks a server that hangs, gives up, and connects anew.
+#[test]
+fn a_client_that_gets_no_answer_is_not_idle() {
+    let text = screen(&mut polls_as(SocketRole::Asking));
+    assert!(!text.contains(MOSTLY_IDLE), "{text}");
+    assert!(text.contains("gets no answer within its timeout"), "{text}");
+}
+
+/// A server that closes connections on which no further request comes.
+#[test]
+fn a_server_that_gets_no_request_is_idle() {
+    let text = screen(&mut polls_as(SocketRole::Serving));
+    assert!(text.contains(MOSTLY_IDLE), "{text}");
 }
 
 #[test]

@@ -6,9 +6,9 @@ use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
     ContainerId, ContainerNames, CpuQuota, DeviceKind, End, FileId, FileKind, Filesystem, Frame,
     FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId,
-    OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName, Preemption, ProcessInfo,
-    QuotaCount, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd,
-    StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
+    OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName, PollEvents, Preemption,
+    ProcessInfo, QuotaCount, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
+    StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
     ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
     Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -104,7 +104,7 @@ prop_compose! {
         (off_cpu, on_cpu, in_target) in any::<(u16, u16, bool)>(),
         kind in kind(), begin in begin(), end in end(), syscall in syscall(),
         timeout in prop::option::of(any::<u64>()), file in prop::option::of(file_id()),
-        polled_fd in any::<Option<u32>>(),
+        polled_fd in any::<Option<u32>>(), polled_events in any::<Option<u16>>(),
         user_stack in stack_ref(), kernel_stack in stack_ref(), wake in prop::option::of(wake()),
     ) -> Wait {
         Wait {
@@ -112,7 +112,7 @@ prop_compose! {
             off: Timestamp(off), on: Timestamp(on), migrated: migrated.map(Timestamp),
             off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
             state: TaskState(state), syscall, timeout: timeout.map(Nanos), file,
-            polled_fd,
+            polled_fd, polled_events: polled_events.map(PollEvents),
             cgroup: CgroupId(cgroup), user_stack, kernel_stack, wake,
         }
     }

@@ -1,9 +1,13 @@
 //! Tells whether a thread waits on the client's or the server's end of a connection.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::Hash,
+};
 
 use offwake_recording::{
-    Call, FileId, FileKind, OpenFile, Recording, SocketEnd, SocketRole, Syscall, Wait, units::Tgid,
+    Call, FileId, FileKind, OpenFile, Recording, SocketEnd, SocketRole, StackRef, Syscall, Wait,
+    units::{StackId, Tgid},
 };
 
 use super::cause::syscalls;
@@ -40,6 +44,9 @@ pub struct ConnectionSides<'a> {
     /// The end that a process waits on where another one wakes it, if all connections between the two
     /// that were seen agree on it.
     pairs: HashMap<(Tgid, Tgid), ConnectionSide>,
+    /// The end that a process polls alone from a place of its program, if all sockets that were seen there
+    /// agree on it.
+    places: HashMap<(Tgid, StackId), ConnectionSide>,
 }
 
 impl<'a> ConnectionSides<'a> {
@@ -47,22 +54,21 @@ impl<'a> ConnectionSides<'a> {
     #[must_use]
     pub fn new(recording: &'a Recording) -> Self {
         let listening_ports = find_listening_ports(recording);
-        let (descriptors, pairs) = (HashMap::new(), HashMap::new());
-        let mut sides = Self { recording, listening_ports, descriptors, pairs };
+        let (descriptors, pairs, places) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut sides = Self { recording, listening_ports, descriptors, pairs, places };
         let waits = &recording.waits;
         for (_, pattern) in waits.patterns().iter() {
             let (waiter, call) = (&waits.waiters()[pattern.waiter], &waits.calls()[pattern.call]);
             if let Some((fd, file)) = descriptor(call.syscall.as_ref(), call.polled_fd, waiter.file)
             {
                 let side = sides.file_side(file);
+                if let (StackRef::Id(place), Some(_)) = (waiter.user_stack, call.polled_fd)
+                    && side != ConnectionSide::Unknown
+                {
+                    note_side(&mut sides.places, (waiter.tgid, place), side);
+                }
                 // A number that was used again for something else tells nothing.
-                (sides.descriptors.entry((waiter.tgid, fd)))
-                    .and_modify(|known| {
-                        if *known != side {
-                            *known = ConnectionSide::Unknown;
-                        }
-                    })
-                    .or_insert(side);
+                note_side(&mut sides.descriptors, (waiter.tgid, fd), side);
             }
         }
         sides.pairs = sides.find_pairs();
@@ -88,13 +94,7 @@ impl<'a> ConnectionSides<'a> {
                 continue;
             }
             for (pair, side) in [((own, other), side), ((other, own), opposite)] {
-                (pairs.entry(pair))
-                    .and_modify(|known| {
-                        if *known != side {
-                            *known = ConnectionSide::Unknown;
-                        }
-                    })
-                    .or_insert(side);
+                note_side(&mut pairs, pair, side);
             }
         }
         pairs
@@ -103,8 +103,8 @@ impl<'a> ConnectionSides<'a> {
     /// Returns the end that a wait was on; for an event loop, the end that the event came from.
     #[must_use]
     pub fn waiter_side(&self, wait: &Wait) -> ConnectionSide {
-        let Wait { syscall, timeout, polled_fd, .. } = *wait;
-        let call = Call { syscall, timeout, polled_fd };
+        let Wait { syscall, timeout, polled_fd, polled_events, .. } = *wait;
+        let call = Call { syscall, timeout, polled_fd, polled_events };
         let waker =
             wait.wake.as_ref().map(|wake| (wake.current.tgid, wake.syscall.as_ref(), wake.file));
         match self.seen_side(&call, wait.file, waker) {
@@ -152,15 +152,23 @@ impl<'a> ConnectionSides<'a> {
         waker_side().map_or(ConnectionSide::Unknown, ConnectionSide::opposite)
     }
 
-    /// Returns the end that a wait was on where the waker's socket was gone before anybody had looked
-    /// at it: that of the other connections between the two processes.
+    /// Returns the end that a wait was on where a socket was gone before anybody had looked at it. The
+    /// waker's: that of the other connections between the two processes. The waiter's own, which it polls
+    /// alone and gives up at a timeout: that of the others that it polls from the same place.
     fn side_of_unseen_connection(&self, wait: &Wait) -> ConnectionSide {
         let is_unseen = |file: FileId| {
             file.kind == FileKind::Socket && !self.recording.files.files.contains_key(&file)
         };
-        (wait.wake.filter(|wake| wake.file.is_some_and(is_unseen)))
-            .and_then(|wake| self.pairs.get(&(wait.tgid, wake.current.tgid)).copied())
-            .unwrap_or(ConnectionSide::Unknown)
+        let by_processes = || {
+            let wake = wait.wake.filter(|wake| wake.file.is_some_and(is_unseen))?;
+            self.pairs.get(&(wait.tgid, wake.current.tgid)).copied()
+        };
+        let by_place = || {
+            wait.file.filter(|&file| wait.polled_fd.is_some() && is_unseen(file))?;
+            let StackRef::Id(place) = wait.user_stack else { return None };
+            self.places.get(&(wait.tgid, place)).copied()
+        };
+        by_processes().or_else(by_place).unwrap_or(ConnectionSide::Unknown)
     }
 
     fn file_side(&self, file: FileId) -> ConnectionSide {
@@ -187,6 +195,14 @@ impl<'a> ConnectionSides<'a> {
             (false, true) if !socket.peers.is_empty() => ConnectionSide::Asking,
             _ => ConnectionSide::Unknown,
         }
+    }
+}
+
+/// Notes that something has a side. What has been seen with two of them has none.
+fn note_side<K: Eq + Hash>(sides: &mut HashMap<K, ConnectionSide>, key: K, side: ConnectionSide) {
+    let known = sides.entry(key).or_insert(side);
+    if *known != side {
+        *known = ConnectionSide::Unknown;
     }
 }
 

@@ -23,12 +23,19 @@ use offwake_recording::{
     units::{Tid, Timestamp},
 };
 
-use super::{broadcasts::wakes_many, mailboxes::MailboxKey, pattern_analysis::PatternAnalysis};
+use super::{broadcasts::wakes_many, cause::Cause, pattern_analysis::PatternAnalysis};
 
 /// The members of each thread's gang.
 #[derive(Debug, Default)]
 pub(super) struct Gangs {
     members: HashMap<Tid, HashSet<Tid>>,
+}
+
+/// A word in the memory of a process, and the thread of that process which wakes others there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Word {
+    leader: Tid,
+    address: u64,
 }
 
 /// A sleep: from when until when, and whose.
@@ -37,8 +44,8 @@ type Sleep = (Timestamp, Timestamp, Tid);
 impl Gangs {
     pub(super) fn new(recording: &Recording, patterns: &[PatternAnalysis]) -> Self {
         let waits = &recording.waits;
-        let words: Vec<Option<(Tid, MailboxKey)>> = find_words(recording, patterns);
-        let mut sleeps: HashMap<(Tid, MailboxKey), Vec<Sleep>> = HashMap::new();
+        let words = find_words(recording, patterns);
+        let mut sleeps: HashMap<Word, Vec<Sleep>> = HashMap::new();
         for row in waits.rows() {
             if let (Some(Some(word)), Some(until)) =
                 (words.get(row.pattern.index()), row.woken_at())
@@ -47,10 +54,10 @@ impl Gangs {
             }
         }
         let mut members: HashMap<Tid, HashSet<Tid>> = HashMap::new();
-        for ((leader, _), mut sleeps) in sleeps {
+        for (word, mut sleeps) in sleeps {
             let together = find_asleep_together(&mut sleeps);
             if !together.is_empty() {
-                members.entry(leader).or_default().extend(together);
+                members.entry(word.leader).or_default().extend(together);
             }
         }
         Self { members }
@@ -63,20 +70,19 @@ impl Gangs {
     }
 }
 
-/// Returns for each pattern who ends its waits, and the word that they are on. None if it is the only
-/// thread that this one wakes there, or if it wakes several at once.
-fn find_words(
-    recording: &Recording,
-    patterns: &[PatternAnalysis],
-) -> Vec<Option<(Tid, MailboxKey)>> {
+/// Returns for each pattern the word that its waits are on. None if its waker wakes no other thread
+/// there, or several at once.
+fn find_words(recording: &Recording, patterns: &[PatternAnalysis]) -> Vec<Option<Word>> {
     let waits = &recording.waits;
-    let mut sleepers: HashMap<(Tid, MailboxKey), HashSet<Tid>> = HashMap::new();
+    let mut sleepers: HashMap<Word, HashSet<Tid>> = HashMap::new();
     let mut broadcast = HashSet::new();
     let words: Vec<_> = (waits.patterns().iter().zip(patterns))
         .map(|((_, pattern), analysis)| {
             let waiter = &waits.waiters()[pattern.waiter];
             let waker = analysis.waker().filter(|waker| waker.tgid == waiter.tgid)?;
-            let word = (waker.tid, analysis.mailbox_key.filter(MailboxKey::is_word)?);
+            let call = (analysis.cause == Cause::Futex && !analysis.is_on_lock())
+                .then(|| waits.calls()[pattern.call].syscall)??;
+            let word = Word { leader: waker.tid, address: call.args[0] };
             sleepers.entry(word).or_default().insert(waiter.tid);
             if pattern.wake.is_some_and(|(_, call)| wakes_many(&waits.calls()[call])) {
                 broadcast.insert(word);
@@ -84,7 +90,7 @@ fn find_words(
             Some(word)
         })
         .collect();
-    let is_shared = |word: &(Tid, MailboxKey)| {
+    let is_shared = |word: &Word| {
         !broadcast.contains(word) && sleepers.get(word).is_some_and(|sleepers| sleepers.len() > 1)
     };
     words.into_iter().map(|word| word.filter(is_shared)).collect()

@@ -64,6 +64,7 @@ pub(super) fn idle_hint(
         | FrameEvidence::Request
         | FrameEvidence::NameLookup
         | FrameEvidence::Safepoint
+        | FrameEvidence::Output
         | FrameEvidence::OwnCoroutine => return IdleHint::Busy,
         FrameEvidence::WorkerLoop | FrameEvidence::None => {}
     }

@@ -108,11 +108,6 @@ impl MailboxKey {
         };
         Some(Self { process: wait.tgid, place })
     }
-
-    /// Returns whether it is a word in memory: a condition variable or a semaphore.
-    pub(super) const fn is_word(&self) -> bool {
-        matches!(self.place, Place::Futex(_))
-    }
 }
 
 /// Identifies a mailbox of several clients.

@@ -1,7 +1,7 @@
 //! What all waits of one pattern have in common: cause, wake source, whether they are idle.
 //! Computed once for each pattern, since a recording has far fewer patterns than waits.
 
-use offwake_recording::{Pattern, Recording, ThreadRef, Wait};
+use offwake_recording::{Pattern, PollEvents, Recording, ThreadRef, Wait};
 
 use super::{
     ConnectionSide, ConnectionSides, IdleHint, SleepId, Sleeps, StackPairId, StackPairs,
@@ -136,6 +136,15 @@ fn analyse(
         FrameEvidence::None if lock.is_some_and(FutexWait::is_owned) => {
             FrameEvidence::Lock(LockName::Plain)
         }
+        FrameEvidence::None if waits_to_write(wait, cause) => FrameEvidence::Output,
+        // Whoever polls the client's end of one connection, and nothing else, has asked something.
+        FrameEvidence::None
+            if cause == Cause::Poll
+                && wait.polled_fd.is_some()
+                && side == ConnectionSide::Asking =>
+        {
+            FrameEvidence::Request
+        }
         evidence => evidence,
     };
     PatternAnalysis {
@@ -153,4 +162,9 @@ fn analyse(
         sleep: sleeps.insert(recording, wait, cause, own_stack, evidence),
         evidence,
     }
+}
+
+/// Returns whether a thread polls one file until it can write.
+fn waits_to_write(wait: &Wait, cause: Cause) -> bool {
+    cause == Cause::Poll && wait.polled_events.is_some_and(PollEvents::is_to_write_alone)
 }

@@ -44,7 +44,10 @@ impl TimedRetries {
                 ))
             );
             let is_question = match pattern.evidence {
-                FrameEvidence::Lock(_) | FrameEvidence::Request | FrameEvidence::NameLookup => true,
+                FrameEvidence::Lock(_)
+                | FrameEvidence::Request
+                | FrameEvidence::NameLookup
+                | FrameEvidence::Output => true,
                 // An event loop, or the reader of a queue, waits for everybody: who comes after a
                 // timer was not waited for.
                 FrameEvidence::None | FrameEvidence::OwnCoroutine => {

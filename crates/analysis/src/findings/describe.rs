@@ -66,6 +66,12 @@ impl Words<'_> {
             FrameEvidence::NameLookup => {
                 return format!("waits for {}", name_server(thing));
             }
+            FrameEvidence::Output => {
+                return match next {
+                    Some(next) => format!("waits for {next}"),
+                    None => "waits to connect or to send".to_owned(),
+                };
+            }
             FrameEvidence::Request
             | FrameEvidence::WorkerLoop
             | FrameEvidence::OwnCoroutine
@@ -255,6 +261,8 @@ fn describe_timer(slept: Option<&SleepMeaning>, thing: Option<&AwaitedThing>) ->
         (_, FrameEvidence::Lock(lock)) => {
             format!("waits for {} until a timeout", lock.words())
         }
+        (_, FrameEvidence::Request) => "gets no answer within its timeout".to_owned(),
+        (_, FrameEvidence::Output) => "waits to connect or to send, until a timeout".to_owned(),
         _ => format!("waits until a timeout{}", name_goroutine(slept)),
     }
 }

@@ -16,10 +16,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::{
-        FrameEvidence,
-        cause::{Cause, WaitedOn},
-    },
+    blame::cause::{Cause, WaitedOn},
     text,
     timeline::{ThreadIndex, Timeline},
     waited_on_entry,
@@ -243,8 +240,7 @@ fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
         | Cause::Throttled
         | Cause::Stopped => true,
         Cause::Socket | Cause::Poll => {
-            meaning.role == Some(SocketRole::Asking)
-                || matches!(meaning.evidence, FrameEvidence::Request | FrameEvidence::NameLookup)
+            meaning.role == Some(SocketRole::Asking) || meaning.evidence.is_request()
         }
         _ => false,
     }

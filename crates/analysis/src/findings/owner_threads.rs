@@ -123,7 +123,7 @@ impl ChainTeller<'_> {
             | Cause::Timer
             | Cause::Throttled
             | Cause::Stopped => evidence != FrameEvidence::WorkerLoop,
-            _ => matches!(evidence, FrameEvidence::Request | FrameEvidence::NameLookup),
+            _ => evidence.is_request(),
         }
     }
 }

@@ -162,6 +162,7 @@ mod tests {
             timeout: None,
             file: None,
             polled_fd: None,
+            polled_events: None,
             cgroup: CgroupId(1),
             user_stack: StackRef::Id(StackId(stack)),
             kernel_stack: StackRef::NotTaken,

@@ -77,6 +77,7 @@ fn wait(number: u64) -> Wait {
         timeout: None,
         file: None,
         polled_fd: None,
+        polled_events: None,
         cgroup: CgroupId(1),
         user_stack: StackRef::Id(STACK),
         kernel_stack: StackRef::NotTaken,

@@ -14,7 +14,7 @@ pub(crate) use locks::libc_name;
 
 use super::cause::Cause;
 
-/// What a user stack tells about a wait.
+/// What a user stack tells about a wait, or the syscall's own words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FrameEvidence {
     /// No function tells anything.
@@ -35,6 +35,9 @@ pub enum FrameEvidence {
     /// The thread is one coroutine's own, which waits for whatever: any thread of the runtime may be
     /// the one that wakes it when that has come.
     OwnCoroutine,
+    /// The thread polls one file until it can write: it connects, or has something to send. The events
+    /// that it asks for tell that, no function does.
+    Output,
 }
 
 impl FrameEvidence {
@@ -42,6 +45,12 @@ impl FrameEvidence {
     #[must_use]
     pub fn is_lock(self) -> bool {
         matches!(self, Self::Lock(_))
+    }
+
+    /// Returns whether the thread waits for what the other end of a connection has to do.
+    #[must_use]
+    pub fn is_request(self) -> bool {
+        matches!(self, Self::Request | Self::NameLookup | Self::Output)
     }
 }
 

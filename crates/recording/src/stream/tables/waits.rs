@@ -11,7 +11,7 @@ use arrow_array::{
 
 use super::{Rows, Table, file_id, from_stack, optional_code, required_code, to_stack, to_syscall};
 use crate::{
-    FileId, Syscall, SyscallTable, TaskState, ThreadRef, Wait, Wake,
+    FileId, PollEvents, Syscall, SyscallTable, TaskState, ThreadRef, Wait, Wake,
     stream::{
         TableError,
         code::{self, Code as _},
@@ -47,6 +47,7 @@ columns! {
         file_inode: OptionalU64 = row.file.map(|file| file.inode),
         file_kind: OptionalU8 = row.file.map(|file| file.kind.code()),
         polled_fd: Later<OptionalU32> = row.polled_fd,
+        polled_events: Later<OptionalU32> = row.polled_events.map(|events| events.0.into()),
         cgroup: U64 = row.cgroup.0,
         user_stack: OptionalU64 = from_stack(row.user_stack),
         kernel_stack: OptionalU64 = from_stack(row.kernel_stack),
@@ -118,6 +119,9 @@ impl Table for Wait {
                     row,
                 )?,
                 polled_fd: columns.polled_fd.as_ref().and_then(|fd| fd.get(row)),
+                polled_events: (columns.polled_events.as_ref())
+                    .and_then(|events| u16::try_from(events.get(row)?).ok())
+                    .map(PollEvents),
                 cgroup: CgroupId(columns.cgroup.at(row)),
                 user_stack: to_stack(columns.user_stack.get(row)),
                 kernel_stack: to_stack(columns.kernel_stack.get(row)),
