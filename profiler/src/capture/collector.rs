@@ -198,9 +198,11 @@ impl Collector {
         match record {
             Record::Wait(wait) => {
                 self.memory += size_of::<Wait>();
-                self.request_file((wait.file, wait.polled_fd), wait.syscall, wait.tgid);
+                let waited = wait.on.since(wait.off);
+                let used = (wait.file, wait.polled_fd, Some(waited));
+                self.request_file(used, wait.syscall, wait.tgid);
                 if let Some(wake) = &wait.wake {
-                    self.request_file((wake.file, None), wake.syscall, wake.current.tgid);
+                    self.request_file((wake.file, None, None), wake.syscall, wake.current.tgid);
                     self.request_interrupt(wake.context);
                 }
                 self.request_cgroup(wait.cgroup, wait.tgid);
@@ -269,7 +271,7 @@ impl Collector {
     /// Requests a file while the process that called with it still has it open.
     fn request_file(
         &mut self,
-        (file, polled_fd): (Option<FileId>, Option<u32>),
+        (file, polled_fd, waited): (Option<FileId>, Option<u32>, Option<Nanos>),
         syscall: Option<Syscall>,
         tgid: Tgid,
     ) {
@@ -281,7 +283,7 @@ impl Collector {
         let requests = self.files.entry(file).or_default();
         if *requests < FILE_LOOKUPS {
             *requests += 1;
-            self.request(Lookup::File { file, tgid, descriptor });
+            self.request(Lookup::File { file, tgid, descriptor, waited });
         }
     }
 

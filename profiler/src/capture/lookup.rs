@@ -80,7 +80,12 @@ pub(super) fn run(
             Ok(Lookup::Stack(NewStack { id, walked, space, addresses })) => {
                 stacks.add_walked_stack(id, space, walked, &addresses);
             }
-            Ok(Lookup::File { file, tgid, descriptor }) => files.observe(file, tgid, descriptor),
+            Ok(Lookup::File { file, tgid, descriptor, waited: None }) => {
+                files.observe(file, tgid, descriptor);
+            }
+            Ok(Lookup::File { file, tgid, descriptor, waited: Some(waited) }) => {
+                files.observe_wait(file, tgid, descriptor, waited);
+            }
             Ok(Lookup::Interrupt { number }) => {
                 interrupts.push(interrupts::describe_interrupt(number))
             }

@@ -51,6 +51,8 @@ pub(super) enum Lookup {
         file: FileId,
         tgid: Tgid,
         descriptor: u32,
+        /// How long a wait on the file took that has just ended; none if it was used for something else.
+        waited: Option<Nanos>,
     },
     Interrupt {
         number: u16,

@@ -12,6 +12,7 @@
 //! What was found is handed out piece by piece; only that it was is remembered.
 
 mod across_namespaces;
+mod brief_sockets;
 mod descriptor;
 mod net_namespaces;
 mod socket_holders;
@@ -33,10 +34,11 @@ use std::{
 use offwake_recording::{
     FileId, FileKind, OpenFile, SocketEnd, SocketRole,
     loss::{Diagnostics, count},
-    units::Tgid,
+    units::{Nanos, Tgid},
 };
 
 use across_namespaces::{Addresses, LoneEnd, LoneEnds};
+use brief_sockets::{BriefSocket, BriefSockets};
 use descriptor::Descriptor;
 use net_namespaces::AddressOwners;
 use socket_holders::HolderScan;
@@ -129,6 +131,7 @@ pub struct Files {
     unpaired: Vec<(Addresses, LoneEnd)>,
     address_owners: AddressOwners,
     scan: Option<(HolderScan, Vec<AwaitedHolders>)>,
+    brief: BriefSockets,
     new: BTreeMap<FileId, OpenFile>,
     /// The processes that hold the other end, of every socket where they are known.
     peers: HashMap<FileId, Vec<Tgid>>,
@@ -158,6 +161,7 @@ impl Files {
             unpaired: Vec::new(),
             address_owners: AddressOwners::new(),
             scan: None,
+            brief: BriefSockets::new(),
             new: BTreeMap::new(),
             peers: HashMap::new(),
             next_dump: Instant::now(),
@@ -165,6 +169,23 @@ impl Files {
             pipes: descriptor::pipe_device(),
             missed_before: 0,
             diagnostics: Diagnostics::new(),
+        }
+    }
+
+    /// Looks up `file`, on which `tgid` waited for so long by the descriptor with this number. A socket
+    /// that is closed already may have been seen while it was open.
+    pub fn observe_wait(&mut self, file: FileId, tgid: Tgid, descriptor: u32, waited: Nanos) {
+        self.observe(file, tgid, descriptor);
+        if file.kind != FileKind::Socket
+            || !matches!(self.states.get(&file), Some(LookupState::Missed(_)))
+        {
+            return;
+        }
+        match self.brief.remove_seen(file.inode) {
+            Some(BriefSocket { namespace, end, peer, addresses }) => {
+                self.add_socket((file, namespace), end, peer, addresses);
+            }
+            None => self.brief.note_missed(tgid, waited),
         }
     }
 
@@ -249,6 +270,7 @@ impl Files {
             self.query_addresses(MAX_NAMESPACES);
             self.next_dump = Instant::now() + PAUSE.max(start.elapsed() * 9);
         }
+        self.brief.poll();
         let start = Instant::now();
         if start >= self.next_scan && self.scan_for_holders(SCAN_TIME) {
             self.next_scan = Instant::now() + PAUSE.max(start.elapsed() * 9);
@@ -340,23 +362,38 @@ impl Files {
             let sockets = dumps.get(&protocol).and_then(|dump| dump.as_ref().ok());
             let found = sockets.and_then(|sockets| sockets.get(protocol, file.inode));
             let Some((end, peer)) = found else {
-                self.record_missed(file);
+                match self.brief.remove_seen(file.inode) {
+                    Some(BriefSocket { namespace, end, peer, addresses }) => {
+                        self.add_socket((file, namespace), end, peer, addresses);
+                    }
+                    None => self.record_missed(file),
+                }
                 continue;
             };
             let addresses = sockets.and_then(|sockets| sockets.addresses(protocol, file.inode));
-            if let Some(peer) = peer {
-                let candidates = vec![peer];
-                self.awaited.push(AwaitedHolders { file, end: end.clone(), candidates });
-            } else if let Some(addresses) = addresses {
-                let lone = LoneEnd { file, namespace, end: end.clone() };
-                if let Some([one, other]) = self.lone_ends.pair(addresses, lone.clone()) {
-                    self.record_connection(one, other);
-                    continue;
-                }
-                self.unpaired.push((addresses, lone));
-            }
-            self.record_found(file, OpenFile::Socket(end));
+            self.add_socket((file, namespace), end, peer, addresses);
         }
+    }
+
+    /// Adds what was found of a socket, and has its other end searched for.
+    fn add_socket(
+        &mut self,
+        (file, namespace): (FileId, u64),
+        end: SocketEnd,
+        peer: Option<u64>,
+        addresses: Option<Addresses>,
+    ) {
+        if let Some(peer) = peer {
+            let candidates = vec![peer];
+            self.awaited.push(AwaitedHolders { file, end: end.clone(), candidates });
+        } else if let Some(addresses) = addresses {
+            let lone = LoneEnd { file, namespace, end: end.clone() };
+            if let Some([one, other]) = self.lone_ends.pair(addresses, lone.clone()) {
+                return self.record_connection(one, other);
+            }
+            self.unpaired.push((addresses, lone));
+        }
+        self.record_found(file, OpenFile::Socket(end));
     }
 
     /// Records both ends of a connection between two namespaces.

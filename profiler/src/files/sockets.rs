@@ -352,6 +352,15 @@ impl Sockets {
         }
     }
 
+    /// The inode numbers of the TCP sockets that are connected, or are to be.
+    pub(super) fn connected_tcp_inodes(&self) -> impl Iterator<Item = u64> + '_ {
+        let is_open = |socket: &InetSocket| {
+            socket.protocol == Protocol::Tcp
+                && matches!(socket.state, TCP_ESTABLISHED | TCP_SYN_SENT | TCP_CLOSE_WAIT)
+        };
+        self.inet.iter().filter(move |(_, socket)| is_open(socket)).map(|(&inode, _)| inode)
+    }
+
     /// The TCP socket that listens at an address: its inode number, if there is one alone.
     pub(super) fn find_listener(&self, address: SocketAddr) -> Option<u64> {
         match self.listening.get(address)? {

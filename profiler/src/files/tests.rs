@@ -14,7 +14,8 @@ use std::{
 
 use netlink_packet_sock_diag::{SockDiagMessage, constants::AF_INET, inet};
 use offwake_recording::{
-    FileId, FileKind, OpenFile, PeerProcess, SocketEnd, SocketRole, units::Tgid,
+    FileId, FileKind, OpenFile, PeerProcess, SocketEnd, SocketRole,
+    units::{Nanos, Tgid},
 };
 use rustix::{
     io::Errno,
@@ -393,6 +394,44 @@ fn a_socket_that_is_closed_before_it_is_asked_about_is_counted() {
     let (found, diagnostics) = files.finish();
     assert_eq!(found, []);
     assert_eq!(diagnostics.get("files_missed"), Some(&1));
+}
+
+/// Connects to a server, has `look` look at the connection, and gives up on it.
+fn connect_for_a_while(server: &TcpListener, look: impl FnOnce()) -> (FileId, u32) {
+    let client = TcpStream::connect(server.local_addr().unwrap()).unwrap();
+    let (file, descriptor) = (id(&client), number(&client));
+    look();
+    drop(client);
+    wait_until_nobody_holds(file);
+    (file, descriptor)
+}
+
+#[test]
+fn who_closes_a_connection_after_a_long_wait_has_the_next_ones_looked_at_meanwhile() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut files = Files::new();
+    let (first, descriptor) = connect_for_a_while(&server, || {});
+    files.observe_wait(first, own(), descriptor, Nanos(1_000_000_000));
+    let (second, descriptor) =
+        connect_for_a_while(&server, || poll_until(&mut files, |files| files.brief.has_seen()));
+    files.observe_wait(second, own(), descriptor, Nanos(1_000_000_000));
+    let (found, _) = finish(files);
+    assert!(!found.contains_key(&first));
+    let Some(OpenFile::Socket(end)) = found.get(&second) else { panic!("{found:?}") };
+    assert_eq!(end.remote, server.local_addr().unwrap().to_string());
+    assert_eq!(end.role, Some(SocketRole::Asking));
+    assert_eq!(end.peers.iter().map(|peer| peer.tgid).collect::<Vec<_>>(), [own()]);
+}
+
+#[test]
+fn who_closes_connections_soon_has_none_looked_at() {
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut files = Files::new();
+    let (first, descriptor) = connect_for_a_while(&server, || {});
+    files.observe_wait(first, own(), descriptor, Nanos(1_000_000));
+    let look = || (0..3).for_each(|_| files.poll());
+    connect_for_a_while(&server, look);
+    assert!(!files.brief.has_seen());
 }
 
 fn poll_until(files: &mut Files, is_so: impl Fn(&Files) -> bool) {
