@@ -372,6 +372,75 @@ fn the_server_that_another_client_waits_for_is_not_waited_for() {
     assert_eq!(beside_another_server("...#####.........####..."), expected);
 }
 
+/// U answers while the loop is awake, and loses its CPU before it is back at waiting.
+#[test]
+fn a_server_that_lost_its_cpu_has_answered_all_the_same() {
+    let expected = ticks(&[("work 20", 4), ("work 30", 5), ("timer", 9)]);
+    assert_eq!(beside_another_server("...#####.........##rrr#."), expected);
+    // It worked on for longer than an answer takes.
+    assert_eq!(beside_another_server("...#####.........##rr##.").get("work 30"), Some(&5));
+}
+
+/// B's request begins the slice in which the loop asks V and, for whomever, U. V's answer begins the slice in
+/// which A is answered.
+fn after_anothers_answer(life_of_v: &str, life_of_u: &str) -> BTreeMap<String, u64> {
+    Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....##........######", &[A, B, V])
+        .thread(B, RECVFROM, "########.............###", &[LOOP])
+        .thread(V, RECVFROM, life_of_v, &[LOOP])
+        .thread(U, RECVFROM, life_of_u, &[LOOP])
+        .blame()
+}
+
+#[test]
+fn the_answer_to_another_client_hides_who_else_answered() {
+    let nobodys = ticks(&[("work 20", 2), ("event_loop", 16)]);
+    let of_v = ticks(&[("work 20", 3), ("work 50", 9), ("event_loop", 6)]);
+    let v = ".........##########.....";
+    assert_eq!(after_anothers_answer(v, ".........###########...."), nobodys);
+    // U got done before the loop woke, or after it had answered.
+    assert_eq!(after_anothers_answer(v, ".........#######........"), of_v);
+    assert_eq!(after_anothers_answer(v, ".........###############"), of_v);
+    // V was busy when it was asked.
+    let busy = "########################";
+    assert_eq!(after_anothers_answer(busy, ".........###########...."), nobodys);
+    let of_v = ticks(&[("work 20", 4), ("work 50", 14)]);
+    assert_eq!(after_anothers_answer(busy, ".........###############"), of_v);
+}
+
+/// U is still awake when the loop asks it for A, in the slice that its answer before began (6): nobody sees that.
+/// V gets done at 19, just as A gets its answer.
+#[test]
+fn what_was_asked_unseen_with_no_other_request_was_asked_for_who_waited() {
+    let blame = |life_of_u: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..#...##..#.......######", &[A, U, B, U])
+            .thread(B, RECVFROM, "########################", &[])
+            .thread(V, RECVFROM, "..........#########.....", &[LOOP])
+            .thread(U, CLOCK_NANOSLEEP, life_of_u, &[TIMER])
+            .blame()
+    };
+    let expected = ticks(&[("work 20", 5), ("work 30", 5), ("timer", 8)]);
+    assert_eq!(blame("#######.........###....."), expected);
+    // It was awake until B's request had come, too.
+    assert_eq!(blame("###########.....###....."), ticks(&[("work 20", 2), ("event_loop", 16)]));
+}
+
+/// A pooler sends A's query through a connection to U as U's answer to another query comes. Who gets done
+/// beside that was not waited for.
+#[test]
+fn who_else_gets_done_does_not_hide_whose_connection_was_waited_for() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "###.................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "##.#..#...##.....#######", &[A, B, U, U])
+        .thread(B, RECVFROM, "########################", &[])
+        .thread(V, RECVFROM, "......######............", &[LOOP])
+        .thread(U, RECVFROM, ".#########..#####.......", &[LOOP, LOOP]);
+    assert_eq!(scene.blame(), ticks(&[("work 20", 5), ("work 30", 12)]));
+}
+
 /// The same, where V was busy when it was asked: the ask woke nobody.
 #[test]
 fn the_busy_server_that_another_client_waits_for_is_not_waited_for() {
@@ -527,6 +596,26 @@ fn an_answer_to_another_client_does_not_hide_a_timer_that_was_due() {
     };
     assert_eq!(blame(11), ticks(&[("work 20", 2), ("timer", 16)]));
     assert_eq!(blame(-1), ticks(&[("work 20", 3), ("work 50", 9), ("event_loop", 6)]));
+}
+
+/// The same, where V was busy when it was asked: it may have been asked for either.
+#[test]
+fn who_was_asked_unseen_may_have_been_asked_for_another_than_who_has_a_timer() {
+    let blame = |timeout_ms: i64| {
+        let mut scene = Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..##....#.........######", &[A, B, V])
+            .thread(V, RECVFROM, "########################", &[])
+            .thread(B, RECVFROM, "########################", &[]);
+        edit(&mut scene.recording, |waits| {
+            let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(LOOP));
+            let call = syscall(EPOLL_WAIT, [5, 0, 1, timeout_ms as u64, 0, 0]);
+            last.expect("a wait").syscall = call;
+        });
+        scene.blame()
+    };
+    assert_eq!(blame(11), ticks(&[("work 20", 2), ("event_loop", 16)]));
+    assert_eq!(blame(-1), ticks(&[("work 20", 4), ("work 50", 14)]));
 }
 
 /// The loop answers at 20, and its last poll began at 14. Where a poll counts whole milliseconds, the

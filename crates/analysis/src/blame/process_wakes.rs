@@ -254,10 +254,8 @@ impl Blame<'_> {
         until: Timestamp,
         is_for_waiter: impl Fn(&Ask, Option<SliceStart>) -> bool,
     ) -> Option<Ask> {
-        let by_process = self.process_wakes.wakes.get(&process)?;
-        let asks = by_process.asks.get_or_init(|| self.find_asks(process, &by_process.by_woken));
         let mut open: Option<Ask> = None;
-        for known in asks.newest_first((from, to), until) {
+        for known in self.asks_of(process)?.newest_first((from, to), until) {
             let KnownAsk { ask, begun, .. } = known;
             if !self.process_wakes.is_among_newest(process, &known, to)
                 || !is_for_waiter(&ask, begun)
@@ -271,6 +269,25 @@ impl Blame<'_> {
             open = Some(ask);
         }
         open
+    }
+
+    /// Returns what a process asked others for in `from..to`, and had no answer to by `until`.
+    pub(super) fn open_asks_of(
+        &self,
+        process: Tgid,
+        range: (Timestamp, Timestamp),
+        until: Timestamp,
+    ) -> impl Iterator<Item = Ask> + '_ {
+        let asks = self.asks_of(process);
+        asks.into_iter()
+            .flat_map(move |asks| asks.newest_first(range, until))
+            .map(|known| known.ask)
+            .take(MAX_SEARCHED)
+    }
+
+    fn asks_of(&self, process: Tgid) -> Option<&OpenAsks> {
+        let by_process = self.process_wakes.wakes.get(&process)?;
+        Some(by_process.asks.get_or_init(|| self.find_asks(process, &by_process.by_woken)))
     }
 
     /// Finds all that a process asked others for, and when each of them was first seen to answer it.

@@ -21,6 +21,8 @@ pub(super) struct SliceStart {
     pub(super) giver: ThreadIndex,
     pub(super) at: Timestamp,
     pub(super) origin: SliceOrigin,
+    /// What the thread had waited for.
+    pub(super) waited_for: WorkWait,
 }
 
 /// Whose work a slice may be.
@@ -55,7 +57,7 @@ impl Blame<'_> {
             true => SliceOrigin::BeforeGiver,
             false => SliceOrigin::Giver,
         };
-        Some(SliceStart { giver, at, origin })
+        Some(SliceStart { giver, at, origin, waited_for: pattern.work_wait })
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
         process_wakes::Ask,
         slices::{MAX_SLICE_INTERVALS, SliceOrigin, SliceStart, begins_slice},
         timed_retries::is_same_wait,
+        work_waits::WorkWait,
     },
     Leg, TimeRange, Walker,
 };
@@ -150,7 +151,100 @@ impl<'b> Walker<'b> {
 
     fn is_ask_done_meanwhile(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
         let done = self.find_return_to_work_wait(ask);
-        done.is_some_and(|done| (rest.to..=leg.to + DONE_AFTER_ANSWER).contains(&done))
+        done.is_some_and(|done| done >= rest.to && self.is_soon_after(leg.to, ask.callee, done))
+    }
+
+    /// Returns whether `done` is at most [`DONE_AFTER_ANSWER`] later than `at`. The time in which a thread waits
+    /// for a CPU meanwhile does not count: it may have answered before it lost its CPU.
+    ///
+    /// ```text
+    /// loop  ..poll..[ V's answer, U's answer, answers A ]..
+    /// U     ---- works, answers ------+ r u n n a b l e +#+....
+    /// ```
+    fn is_soon_after(&self, at: Timestamp, thread: ThreadIndex, done: Timestamp) -> bool {
+        let Some(track) = self.blame.timeline.thread(thread).map(|life| &life.track) else {
+            return false;
+        };
+        let end = track.count_begun_before(done, track.len());
+        let queued = (end.saturating_sub(MAX_SLICE_INTERVALS)..end)
+            .rev()
+            .map_while(|place| track.get(place).filter(|interval| interval.to > at))
+            .filter(|interval| matches!(interval.state, State::Runnable(_)))
+            .fold(Nanos(0), |sum, it| sum + it.to.min(done).since(it.from.max(at)));
+        done <= at + queued + DONE_AFTER_ANSWER
+    }
+
+    /// Returns whether the request of another client had begun the slice in which something was asked.
+    pub(super) fn is_for_other_client(&self, ask: &Ask) -> bool {
+        self.find_slice_start(ask.asker, ask.at).is_some_and(|begun| {
+            begun.waited_for == WorkWait::Request && !self.threads.is_waiter(begun.giver)
+        })
+    }
+
+    /// Returns whether an ask that woke nobody may have come with another client's request. The server was
+    /// awake when it came, and had been since its answer before. Without a request meanwhile, the loop asked
+    /// in the slice which that answer had begun.
+    ///
+    /// ```text
+    /// loop  ..poll..[ U's answer before ]..poll..[ B: asks U? ]..poll..[ U's answer
+    /// U     -- works, answers, still awake ----------+ sleeps, ... -----+
+    /// ```
+    pub(super) fn may_be_unseen_for_another(
+        &self,
+        wait: WaitIndex,
+        before: Option<(ThreadIndex, Timestamp)>,
+        leg: &Leg,
+    ) -> bool {
+        let Some((_, answered)) = before else { return true };
+        let awake_until = || {
+            let (server, _) = self.blame.recorded_waker_thread(wait)?;
+            let track = &self.blame.timeline.thread(server)?.track;
+            let begun = track.count_begun_before(answered, track.len());
+            (begun..track.len()).take(MAX_SLICE_INTERVALS).find_map(|place| {
+                let interval = track.get(place)?;
+                matches!(interval.state, State::Blocked(_)).then_some(interval.from)
+            })
+        };
+        let Some(awake_until) = awake_until() else { return true };
+        let Some(track) = self.blame.timeline.thread(leg.thread).map(|life| &life.track) else {
+            return true;
+        };
+        let end = track.count_begun_before(awake_until, track.len());
+        (end.saturating_sub(MAX_SLICE_INTERVALS)..end)
+            .rev()
+            .map_while(|place| track.get(place).filter(|interval| interval.to > answered))
+            .any(|interval| {
+                let State::Blocked(wait) = interval.state else { return false };
+                let pattern = self.blame.pattern(wait).map(|(_, pattern)| pattern.work_wait);
+                interval.to <= awake_until
+                    && pattern == Some(WorkWait::Request)
+                    && !(self.blame.recorded_waker_thread(wait))
+                        .is_some_and(|(client, _)| self.threads.is_waiter(client))
+            })
+    }
+
+    /// Returns whether another server than the one whose answer ended a wait got done between that end and
+    /// the loop's answer, whomever it was asked for. A loop that has several requests for one connection sends
+    /// the next one as the answer to the one before comes: it asked for A whom A's request had waited for.
+    ///
+    /// ```text
+    /// loop  ..poll..[ U's answer to C: asks U for A ]..poll..[ B: asks V ]..poll..[ V's answer, U's answer, answers A ]
+    /// U     ........................[ works                                           ]......
+    /// ```
+    pub(super) fn is_other_done_meanwhile(
+        &self,
+        wait: WaitIndex,
+        rest: TimeRange,
+        leg: &Leg,
+    ) -> bool {
+        let answered = self.blame.recorded_waker_thread(wait).map(|(thread, _)| thread);
+        let process = self.blame.timeline.thread(leg.thread).map(|thread| thread.tgid);
+        let Some((answered, process)) = answered.zip(process) else { return false };
+        leg.asks != Some(answered)
+            && self
+                .blame
+                .open_asks_of(process, (self.find_awake_since(rest.from), rest.to), leg.to)
+                .any(|ask| ask.callee != answered && self.is_ask_done_meanwhile(&ask, rest, leg))
     }
 
     /// Returns when a thread next waits as it did when it was asked for something, or for other work. That

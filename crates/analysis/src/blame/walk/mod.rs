@@ -107,6 +107,8 @@ struct Leg {
     at: ChainPosition,
     /// What the loop's time is blamed on where nobody was waited for.
     unexplained: BlameKind,
+    /// The thread that was asked for something as the stretch ends, if it is not the waiter that is answered.
+    asks: Option<ThreadIndex>,
 }
 
 /// The time `from..to`, inside one interval or one wait.
@@ -447,6 +449,7 @@ impl<'b> Walker<'b> {
             parent,
             at,
             unexplained,
+            asks: None,
         });
         while let Some(leg) = next {
             next = self.walk_leg(leg, stretch.until(leg.to), &mut waits);

@@ -354,6 +354,15 @@ impl Walker<'_> {
             {
                 self.walk_unasked(wait, pattern, rest, leg)
             }
+            AskSearch::Found(ask)
+                if is_sure
+                    && !is_for_waiter(self, &ask)
+                    && self.is_for_other_client(&ask)
+                    && self.is_other_done_meanwhile(wait, rest, leg) =>
+            {
+                self.push(NOT_EXPLAINED, rest.length(), at);
+                WorkStep::Done
+            }
             AskSearch::Found(ask) if is_sure || is_for_waiter(self, &ask) => {
                 self.walk_waker(wait, rest.since(ask.at), at);
                 self.move_to_asker(ask, rest, leg)
@@ -363,6 +372,16 @@ impl Walker<'_> {
                 if (is_direction_known || is_own_process) && self.is_done_meanwhile(rest, leg) =>
             {
                 self.walk_unasked(wait, pattern, rest, leg)
+            }
+            AskSearch::Unseen(before)
+                if is_sure
+                    && pattern.work_wait == WorkWait::Answer
+                    && (self.is_timer_due(wait, leg)
+                        || self.is_other_done_meanwhile(wait, rest, leg))
+                    && self.may_be_unseen_for_another(wait, before, leg) =>
+            {
+                self.push(NOT_EXPLAINED, rest.length(), at);
+                WorkStep::Done
             }
             AskSearch::Unseen(before) if is_sure && pattern.work_wait == WorkWait::Answer => {
                 self.walk_unseen_ask(wait, before, rest, (leg, at))
@@ -455,6 +474,8 @@ impl Walker<'_> {
         let asked = self.find_next_work_wait(thread, begun).unwrap_or(begun);
         self.walk_waker(wait, rest.since(asked), at);
         let (stack, expects) = (StackPairId::NONE, leg.at.expects);
+        let asks = self.blame.recorded_waker_thread(wait).map(|(thread, _)| thread);
+        let leg = &Leg { asks, ..*leg };
         self.move_to(HopTo { thread, at: asked, stack, expects }, rest.until(asked), leg)
     }
 
@@ -561,7 +582,7 @@ impl Walker<'_> {
     fn move_to_asker(&mut self, ask: Ask, rest: TimeRange, leg: &Leg) -> WorkStep {
         let stack = self.blame.wait_and_waker_stacks(ask.wait).1;
         let hop = HopTo { thread: ask.asker, at: ask.at, stack, expects: leg.at.expects };
-        self.move_to(hop, rest.until(ask.at), leg)
+        self.move_to(hop, rest.until(ask.at), &Leg { asks: Some(ask.callee), ..*leg })
     }
 
     pub(super) fn find_open_ask(&self, rest: TimeRange, leg: &Leg) -> Option<Ask> {
