@@ -1,15 +1,27 @@
 //! Waits for locks of the kernel's that had not ended: whoever sleeps in the code that takes the lock has it.
 
-use offwake_analysis::findings::Finding;
-use offwake_recording::{FileKind, Recording, TaskState};
+use std::collections::BTreeMap;
+
+use offwake_analysis::{
+    blame::{Blame, BlameKind, ChainLimits},
+    findings::Finding,
+    timeline::{Timeline, WaitIndex},
+};
+use offwake_recording::{
+    FileKind, Recording, TaskState, ThreadKind, ThreadRef,
+    units::{Tgid, Tid},
+};
 
 use crate::{
+    blames::parts,
+    draw::{TICK, at, edit, live, recording},
     fixtures::{file, kernel, syscall, user},
     open_waits::{asleep, change, findings, in_process, sets},
 };
 
 const WRITE: u32 = 1;
 const MMAP: u32 = 9;
+const COPY_FILE_RANGE: u32 = 326;
 
 const WANTS_FILE: &[&str] = &[
     "schedule",
@@ -147,6 +159,149 @@ fn who_sleeps_in_a_call_with_a_descriptor_has_its_position() {
     assert_eq!(chain[0].1, format!("waits for {position}, held by thread thread8"));
     // The same file, opened a second time.
     change(&mut r, 8, |wait| wait.syscall = syscall(WRITE, [4, 0, 0, 0, 0, 0]));
+    assert!(led_nowhere(&mut r, 7));
+}
+
+const SENDMSG: u32 = 46;
+const WANTS_NETWORK: &[&str] = &["schedule", "__mutex_lock", "rtnl_lock", "rtnetlink_rcv_msg"];
+const HAS_NETWORK: &[&str] = &[
+    "schedule",
+    "__wait_rcu_gp",
+    "synchronize_rcu",
+    "unregister_netdevice_many_notify",
+    "rtnl_dellink",
+];
+
+/// Threads that wait for the lock of one file, or of several, and live like this.
+fn wait_for_file(lives: &[(u32, &str, u32)], files: &[u64]) -> Recording {
+    let mut r = recording(16);
+    for &(tid, life, waker) in lives {
+        live(&mut r, tid, life, waker);
+    }
+    let stack = kernel(&mut r, WANTS_FILE);
+    edit(&mut r, |waits| {
+        for wait in waits.iter_mut() {
+            let place = lives.iter().position(|&(tid, ..)| Tid(tid) == wait.tid).unwrap();
+            (wait.kernel_stack, wait.state) = (stack, TaskState(2));
+            wait.syscall = syscall(WRITE, [3, 0, 0, 0, 0, 0]);
+            wait.file = Some(file(FileKind::Regular, files[place % files.len()]));
+        }
+    });
+    r
+}
+
+/// Thread 7 waits from 1 to 12. Thread 9 has the lock until 6 or 9, and 8 from then on: it stood before 7 in line, or
+/// the kernel let it in before 7 as it lets all readers in at once that are in line, and it was at something else
+/// until 4.
+#[test]
+fn a_wait_for_a_lock_of_the_kernel_is_divided_among_those_that_had_it() {
+    for (eight, parts_of_7) in [
+        ("......##########", parts(&[("work 8", 6), ("work 9", 5)])),
+        (".........#######", parts(&[("work 8", 3), ("work 9", 8)])),
+        ("####..##########", parts(&[("work 8", 6), ("work 9", 5)])),
+        ("####.....#######", parts(&[("work 8", 3), ("work 9", 8)])),
+    ] {
+        let lives = [(7, "#...........####", 8), (8, eight, 9), (9, "################", 0)];
+        let mut r = wait_for_file(&lives, &[70]);
+        assert_eq!(blames_of(&mut r, 7), parts_of_7, "{eight}");
+    }
+    // It waited for the lock of another file: what it did before it let go of this one is its own.
+    let lives =
+        [(7, "#...........####", 8), (8, "####..##########", 9), (9, "################", 0)];
+    let mut r = wait_for_file(&lives, &[70, 71, 71]);
+    assert_eq!(blames_of(&mut r, 7), parts(&[("work 8", 9), ("work 9", 2)]));
+    // A copy waits for the lock of the file that it copies to, which is not the first one that it names.
+    let mut r = wait_for_file(&lives, &[70]);
+    change(&mut r, 8, |wait| wait.syscall = syscall(COPY_FILE_RANGE, [3, 0, 4, 0, 9, 0]));
+    assert_eq!(blames_of(&mut r, 7), parts(&[("work 8", 9), ("work 9", 2)]));
+}
+
+/// 9 lets go at 6 and wakes 7, the first in line; 8 has the lock meanwhile, for which it never waited.
+#[test]
+fn who_takes_a_lock_of_the_kernel_out_of_turn_had_it_since() {
+    let lives =
+        [(7, "#.....#.....####", 9), (8, "################", 0), (9, "################", 0)];
+    let mut r = wait_for_file(&lives, &[70]);
+    edit(&mut r, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.off >= at(7)) {
+            wait.wake.as_mut().unwrap().current = ThreadRef { tid: Tid(8), tgid: Tgid(8) };
+        }
+    });
+    assert_eq!(blames_of(&mut r, 7), parts(&[("work 8", 5), ("work 9", 5)]));
+}
+
+/// What the time of all waits of a thread goes to, in ticks.
+fn blames_of(r: &mut Recording, tid: u32) -> Vec<(String, u64)> {
+    r.sort();
+    let timeline = Timeline::build(r);
+    let blame = Blame::new(r, &timeline, ChainLimits::default());
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    for (n, wait) in (0..).zip(r.waits.iter()) {
+        if wait.tid == Tid(tid) {
+            for part in blame.walker().parts(WaitIndex(n)) {
+                let BlameKind::Work(thread) = part.kind else { panic!("{part:?}") };
+                let tid = timeline.thread(thread).unwrap().tid;
+                *sums.entry(format!("work {tid}")).or_default() += part.time.0 / TICK;
+            }
+        }
+    }
+    sums.into_iter().collect()
+}
+
+/// There is one lock for all: a thread of any process may have it, or one of the kernel's own.
+#[test]
+fn who_sleeps_in_code_that_demands_the_lock_of_the_networks_settings_has_it() {
+    for is_kernel_thread in [false, true] {
+        let mut r = asleep(&[7, 8, 9]);
+        sleeps_in_kernel(&mut r, 7, (SENDMSG, 0), WANTS_NETWORK);
+        sleeps_in_kernel(&mut r, 8, (SENDMSG, 0), HAS_NETWORK);
+        sleeps_in_kernel(&mut r, 9, (SENDMSG, 0), HAS_FILE);
+        if is_kernel_thread {
+            change(&mut r, 8, |wait| {
+                (wait.kind, wait.syscall) = (ThreadKind::Kernel, None);
+            });
+            for event in r.thread_events.iter_mut().filter(|event| event.tid == Tid(8)) {
+                event.kind = ThreadKind::Kernel;
+            }
+        }
+        let chain = told(&mut r, 7);
+        let tids: Vec<u32> = chain.iter().map(|(tid, _)| *tid).collect();
+        assert_eq!(tids, [7, 8], "{chain:?}");
+        assert!(chain[0].1.contains("the lock of the network's settings (rtnl_lock), held by"));
+    }
+    for functions in [
+        // It waits for the lock as well, which it had not; it has let it go; it has another mutex.
+        WANTS_NETWORK,
+        &["schedule", "__mutex_lock", "rtnl_lock", "register_netdevice_notifier"],
+        &["schedule", "schedule_timeout", "netdev_run_todo", "rtnl_unlock", "rtnl_dellink"],
+        HAS_FILE,
+    ] {
+        let mut r = asleep(&[7, 8]);
+        sleeps_in_kernel(&mut r, 7, (SENDMSG, 0), WANTS_NETWORK);
+        sleeps_in_kernel(&mut r, 8, (SENDMSG, 0), functions);
+        assert!(led_nowhere(&mut r, 7), "{functions:?}");
+    }
+}
+
+#[test]
+fn who_moves_a_process_between_cgroups_has_their_lock_and_waits_for_another() {
+    let wants = ["schedule", "__mutex_lock", "cgroup_kn_lock_live", "__cgroup_procs_write"];
+    let waits_for_threads = ["schedule", "percpu_rwsem_wait", "__percpu_down_read", "exit_signals"];
+    let moves = [
+        "schedule",
+        "__wait_rcu_gp",
+        "rcu_sync_enter",
+        "percpu_down_write",
+        "cgroup_procs_write_start",
+        "__cgroup_procs_write",
+    ];
+    let mut r = asleep(&[7, 8]);
+    sleeps_in_kernel(&mut r, 7, (WRITE, 70), &wants);
+    sleeps_in_kernel(&mut r, 8, (WRITE, 71), &moves);
+    let chain = told(&mut r, 7);
+    assert_eq!(chain[0].1, "waits for the lock of the cgroups (cgroup_mutex), held by thread8 8");
+    // Who ends waits for another lock than that.
+    sleeps_in_kernel(&mut r, 7, (WRITE, 70), &waits_for_threads);
     assert!(led_nowhere(&mut r, 7));
 }
 

@@ -151,15 +151,66 @@ pub(super) struct Release {
     pub(super) wait: WaitIndex,
 }
 
-/// The releases of every lock that several waited for.
+/// The releases of locks that threads waited for.
 #[derive(Debug, Default)]
-pub(super) struct Locks {
-    /// The releases of each lock, in order of time.
-    releases: Vec<Vec<Release>>,
-    /// The index into `releases` of the lock that waits of a pattern are on, by the pattern's
+pub(super) struct Releases {
+    /// Those of each lock, in order of time.
+    of_locks: Vec<Vec<Release>>,
+    /// The index into `of_locks` of the lock that waits of a pattern are on, by the pattern's
     /// index.
     by_pattern: Vec<Option<u32>>,
 }
+
+impl Releases {
+    /// Gathers the ends of the waits whose pattern is on a lock, as far as those of such a pattern show
+    /// releases.
+    pub(super) fn new(
+        recording: &Recording,
+        by_pattern: Vec<Option<u32>>,
+        locks: usize,
+        shows_release: impl Fn(usize) -> bool,
+    ) -> Self {
+        let mut of_locks = vec![Vec::new(); locks];
+        for (row, n) in recording.waits.rows().iter().zip(0..) {
+            let place = row.pattern.index();
+            if let (Some(at), Some(Some(number))) = (row.woken_at(), by_pattern.get(place))
+                && shows_release(place)
+                && wake_use(row) != WakeUse::Stale
+                && let Some(releases) = of_locks.get_mut(*number as usize)
+            {
+                releases.push(Release { at, wait: WaitIndex(n) });
+            }
+        }
+        for releases in &mut of_locks {
+            releases.sort_by_key(|release| release.at);
+        }
+        Self { of_locks, by_pattern }
+    }
+
+    fn of_pattern(&self, pattern: usize) -> Option<&[Release]> {
+        let number = self.by_pattern.get(pattern).copied().flatten()?;
+        self.of_locks.get(number as usize).map(Vec::as_slice)
+    }
+
+    /// Returns the first release at or after `from` of the lock that waits of this pattern are on.
+    fn first_since(&self, pattern: usize, from: Timestamp) -> Option<Release> {
+        let releases = self.of_pattern(pattern)?;
+        let next = releases.partition_point(|release| release.at < from);
+        releases.get(next).copied()
+    }
+
+    /// Returns the releases after `from` and before `to` of that lock; none if they are on no lock.
+    pub(super) fn between(&self, pattern: usize, from: Timestamp, to: Timestamp) -> &[Release] {
+        let releases = self.of_pattern(pattern).unwrap_or_default();
+        let first = releases.partition_point(|release| release.at <= from);
+        let end = releases.partition_point(|release| release.at < to);
+        releases.get(first..end).unwrap_or_default()
+    }
+}
+
+/// The releases of every lock in memory that several waited for.
+#[derive(Debug, Default)]
+pub(super) struct Locks(Releases);
 
 /// What the waits on a futex that were seen so far tell about it.
 struct FutexUse {
@@ -181,7 +232,7 @@ impl Locks {
     pub(super) fn new(recording: &Recording, patterns: &[PatternAnalysis], gaps: &Gaps) -> Self {
         let waits = &recording.waits;
         if !patterns.iter().any(|v| v.lock.is_some_and(FutexWait::looks_like_lock)) {
-            return Self { releases: Vec::new(), by_pattern: vec![None; patterns.len()] };
+            return Self::default();
         }
         let lock_of = |place: usize| patterns.get(place).and_then(|pattern| pattern.lock);
         let mut drafts: HashMap<FutexKey, FutexUse> = HashMap::new();
@@ -212,41 +263,20 @@ impl Locks {
         }
         let of_patterns: Vec<Option<u32>> =
             (patterns.iter()).map(|pattern| numbers.get(&pattern.lock?.key).copied()).collect();
-        let mut releases = vec![Vec::new(); numbers.len()];
-        for (row, n) in waits.rows().iter().zip(0..) {
-            let place = row.pattern.index();
-            if let (Some(at), Some(lock), Some(Some(number))) =
-                (row.woken_at(), lock_of(place), of_patterns.get(place))
-                && lock.ended == FutexWake::ByRelease
-                && wake_use(row) != WakeUse::Stale
-                && let Some(releases) = releases.get_mut(*number as usize)
-            {
-                releases.push(Release { at, wait: WaitIndex(n) });
-            }
-        }
-        for releases in &mut releases {
-            releases.sort_by_key(|release| release.at);
-        }
-        Self { releases, by_pattern: of_patterns }
+        let is_released =
+            |place: usize| lock_of(place).is_some_and(|lock| lock.ended == FutexWake::ByRelease);
+        Self(Releases::new(recording, of_patterns, numbers.len(), is_released))
     }
 
     /// Returns whether the waits of a pattern are on a lock.
     pub(super) fn is_lock(&self, pattern: usize) -> bool {
-        self.by_pattern.get(pattern).is_some_and(Option::is_some)
-    }
-
-    /// Returns the first release at or after `from` of the lock that waits of this pattern are on.
-    fn first_release_since(&self, pattern: usize, from: Timestamp) -> Option<Release> {
-        let number = self.by_pattern.get(pattern).copied().flatten()?;
-        let releases = self.releases.get(number as usize)?;
-        let next = releases.partition_point(|release| release.at < from);
-        releases.get(next).copied()
+        self.0.of_pattern(pattern).is_some()
     }
 
     /// Makes waits for locks that nobody was seen to end busy: whoever waits for a lock has
     /// something to do, also where the wait's own timeout ended it.
     pub(super) fn mark_waits_busy(&self, patterns: &mut [PatternAnalysis]) {
-        for (pattern, is_on_lock) in patterns.iter_mut().zip(&self.by_pattern) {
+        for (pattern, is_on_lock) in patterns.iter_mut().zip(&self.0.by_pattern) {
             if is_on_lock.is_some() && pattern.evidence != FrameEvidence::WorkerLoop {
                 pattern.idle_hint = IdleHint::Busy;
             }
@@ -261,16 +291,24 @@ impl Locks {
         from: Timestamp,
         to: Timestamp,
     ) -> &[Release] {
-        let number = self.by_pattern.get(pattern).copied().flatten();
-        let releases = number.and_then(|number| self.releases.get(number as usize));
-        let releases = releases.map_or([].as_slice(), Vec::as_slice);
-        let first = releases.partition_point(|release| release.at <= from);
-        let end = releases.partition_point(|release| release.at < to);
-        releases.get(first..end).unwrap_or_default()
+        self.0.between(pattern, from, to)
     }
 }
 
 impl Blame<'_> {
+    /// Returns the releases after `from` and before `to` of the lock, in memory or of the kernel's own,
+    /// that waits of this pattern are on; none if they are on no lock.
+    pub(super) fn releases_between(
+        &self,
+        pattern: usize,
+        (from, to): (Timestamp, Timestamp),
+    ) -> &[Release] {
+        match self.locks.releases_between(pattern, from, to) {
+            [] => self.kernel_locks.between(pattern, from, to),
+            releases => releases,
+        }
+    }
+
     /// Returns the next release of a lock after a wait for it that its timeout or a signal ended, if
     /// whoever made it held the lock at that end already. It did if the wait that the release ended
     /// had begun by then: while somebody waits, no release goes unseen.
@@ -289,7 +327,9 @@ impl Blame<'_> {
             return None;
         }
         let end = row.woken_at()?;
-        let next = self.locks.first_release_since(row.pattern.index(), end)?;
+        let pattern = row.pattern.index();
+        let next = (self.locks.0.first_since(pattern, end))
+            .or_else(|| self.kernel_locks.first_since(pattern, end))?;
         let (patient, _) = self.pattern(next.wait)?;
         (patient.off <= end).then_some(next)
     }

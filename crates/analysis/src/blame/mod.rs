@@ -21,6 +21,7 @@ mod gangs;
 mod gaps;
 mod idle;
 mod interpreter_lock;
+mod kernel_locks;
 mod kinds;
 mod ledger;
 mod local_servers;
@@ -80,7 +81,7 @@ use cause::Cause;
 use cpus::CpuOccupancy;
 use gaps::Gaps;
 use interpreter_lock::InterpreterLockHolders;
-use locks::Locks;
+use locks::{Locks, Releases};
 use mailboxes::Mailboxes;
 use pattern_analysis::PatternAnalysis;
 use process_wakes::ProcessWakes;
@@ -113,6 +114,8 @@ pub struct Blame<'a> {
     /// Each thread's samples in order of time, by [`ThreadIndex`].
     samples: Vec<Vec<(Timestamp, StackPairId)>>,
     locks: Locks,
+    /// The releases of the kernel's own locks.
+    kernel_locks: Releases,
     shared_locks: SharedLocks,
     timed_retries: TimedRetries,
     broadcasts: Broadcasts,
@@ -134,6 +137,7 @@ impl<'a> Blame<'a> {
             let gaps = Gaps::new(timeline);
             let locks = Locks::new(recording, &patterns, &gaps);
             locks.mark_waits_busy(&mut patterns);
+            let kernel_locks = kernel_locks::find_releases(recording, &patterns);
             let shared_locks = SharedLocks::new(recording, &patterns);
             let mailboxes = Mailboxes::new(recording, &mut patterns);
             let (retries, process_wakes) = rayon::join(
@@ -145,12 +149,13 @@ impl<'a> Blame<'a> {
                 },
                 || ProcessWakes::new(recording, &patterns),
             );
-            let of_locks = (locks, shared_locks, retries);
+            let of_locks = (locks, kernel_locks, shared_locks, retries);
             (stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes))
         };
         let ((stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes)), cpus) =
             rayon::join(of_records, || CpuOccupancy::new(timeline));
-        let (locks, shared_locks, (timed_retries, broadcasts, interpreter_locks)) = of_locks;
+        let (locks, kernel_locks, shared_locks, retries) = of_locks;
+        let (timed_retries, broadcasts, interpreter_locks) = retries;
         Self {
             recording,
             timeline,
@@ -159,6 +164,7 @@ impl<'a> Blame<'a> {
             threads_by_process: OnceLock::new(),
             samples: samples(recording, timeline, &stacks),
             locks,
+            kernel_locks,
             shared_locks,
             timed_retries,
             broadcasts,

@@ -6,7 +6,9 @@
 //! └──────────── the lock's own functions ────────┘ who asked: an inode's lock
 //! ```
 
-use super::Cause;
+use offwake_recording::{Wait, units::Tgid};
+
+use super::{Cause, syscalls};
 
 /// Locks of the kernel's that programs contend for by what they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,8 +25,10 @@ pub(crate) enum KernelLock {
     Pipe,
     /// `rtnl_mutex`: the settings of network devices.
     NetworkSettings,
-    /// `cgroup_mutex` and `cgroup_threadgroup_rwsem`.
+    /// `cgroup_mutex`
     Cgroups,
+    /// `cgroup_threadgroup_rwsem`: who begins or ends a thread has it, and who moves processes keeps them out.
+    CgroupThreads,
     /// `super_block::s_writers`: the filesystem is frozen.
     FrozenFilesystem,
 }
@@ -40,7 +44,53 @@ impl KernelLock {
             Self::Pipe => "the lock of a pipe",
             Self::NetworkSettings => "the lock of the network's settings (rtnl_lock)",
             Self::Cgroups => "the lock of the cgroups (cgroup_mutex)",
+            Self::CgroupThreads => {
+                "the lock that keeps threads in their cgroups (cgroup_threadgroup_rwsem)"
+            }
             Self::FrozenFilesystem => "a filesystem that is frozen",
+        }
+    }
+}
+
+/// What a lock of the kernel's belongs to. Its address is not recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum LockScope {
+    File {
+        device: u32,
+        inode: u64,
+    },
+    Process(Tgid),
+    /// There is one.
+    Machine,
+    /// An open file, by its number in its process.
+    Descriptor {
+        process: Tgid,
+        number: u32,
+    },
+}
+
+impl LockScope {
+    /// Returns what the lock belongs to that a thread takes which waits like this.
+    pub(crate) fn find(lock: KernelLock, wait: &Wait) -> Option<Self> {
+        match lock {
+            KernelLock::AddressSpace => Some(Self::Process(wait.tgid)),
+            KernelLock::File => {
+                // Of those it is the other file's.
+                const FROM_FILES: &[&str] = &["copy_file_range", "splice", "tee"];
+                let is_other = wait.syscall.as_ref().and_then(syscalls::name);
+                let file =
+                    wait.file.filter(|_| is_other.is_none_or(|it| !FROM_FILES.contains(&it)))?;
+                Some(Self::File { device: file.device, inode: file.inode })
+            }
+            KernelLock::FilePosition => {
+                let number = syscalls::descriptor(wait.syscall.as_ref()?, None)?;
+                Some(Self::Descriptor { process: wait.tgid, number })
+            }
+            KernelLock::NetworkSettings | KernelLock::Cgroups => Some(Self::Machine),
+            KernelLock::Directory
+            | KernelLock::Pipe
+            | KernelLock::CgroupThreads
+            | KernelLock::FrozenFilesystem => None,
         }
     }
 }
@@ -102,6 +152,7 @@ const FUNCTIONS_OF_OTHERS: &[&str] = &[
     "pagemap_read",
     "m_start",
     "query_vma_setup",
+    "userfaultfd_",
 ];
 
 /// How functions begin that ask for a lock, and for which. Those of Linux 5.10 to 6.18: where a lock has
@@ -132,7 +183,6 @@ const ASKING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
             "ksys_shmdt",
             "apply_vma_lock_flags",
             "do_mlock",
-            "userfaultfd_",
         ],
     ),
     (
@@ -191,16 +241,16 @@ const ASKING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
     ),
     (KernelLock::NetworkSettings, &["rtnl_lock", "rtnl_dumpit", "rtnetlink_rcv", "netlink_dump"]),
     (
-        KernelLock::Cgroups,
+        KernelLock::CgroupThreads,
         &[
-            "cgroup_kn_lock_live",
-            "cgroup_lock",
             "cgroup_attach_lock",
             "cgroup_procs_write_start",
             "cgroup_can_fork",
             "cgroup_css_set_fork",
+            "exit_signals",
         ],
     ),
+    (KernelLock::Cgroups, &["cgroup_kn_lock_live", "cgroup_lock"]),
 ];
 
 /// How functions begin that may sleep with a lock.
@@ -225,6 +275,31 @@ const HOLDING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
         KernelLock::FilePosition,
         &["ksys_read", "ksys_write", "ksys_lseek", "__x64_sys_getdents", "__se_sys_getdents"],
     ),
+    // They demand it (`ASSERT_RTNL`): https://github.com/torvalds/linux/blob/v6.12/net/core/dev.c
+    (
+        KernelLock::NetworkSettings,
+        &[
+            "register_netdevice",
+            "unregister_netdevice_many",
+            "do_setlink",
+            "__dev_change_flags",
+            "__dev_open",
+            "__dev_close_many",
+        ],
+    ),
+    // They demand it, or come after the `cgroup_kn_lock_live` of their only callers:
+    // https://github.com/torvalds/linux/blob/v6.12/kernel/cgroup/cgroup.c
+    (
+        KernelLock::Cgroups,
+        &[
+            "cgroup_procs_write_start",
+            "cgroup_attach_task",
+            "cgroup_migrate",
+            "cgroup_destroy_locked",
+            "cgroup_apply_control",
+            "rebind_subsystems",
+        ],
+    ),
 ];
 
 /// How functions begin that those above call once they have let the lock go: to sync what they wrote, to
@@ -233,7 +308,7 @@ const FUNCTIONS_AFTER_RELEASE: &[&str] =
     &["generic_write_sync", "vfs_fsync_range", "__mm_populate", "handle_mm_fault"];
 
 /// Returns whether a function that asks for a lock asks for one of the thread's own process or file.
-pub(crate) fn is_own_lock(name: &str) -> bool {
+fn is_own_lock(name: &str) -> bool {
     !begins_with_any(name, FUNCTIONS_OF_OTHERS)
 }
 
@@ -262,6 +337,10 @@ pub(crate) fn holds_while_it_sleeps<'a>(
         // A write reads the memory that it is given with the file's lock taken, also if that has to be
         // faulted in.
         KernelLock::File => !inside.iter().any(|name| is_after(name) && *name != "handle_mm_fault"),
+        // Who asks for it there does not have it yet.
+        KernelLock::NetworkSettings | KernelLock::Cgroups => {
+            !inside.iter().any(|name| find_asked_lock(name) == Some(lock))
+        }
         _ => !inside.iter().any(is_after),
     }
 }
@@ -330,15 +409,42 @@ pub(crate) fn find_kernel_lock<'a>(
     if !waits_for_lock {
         return None;
     }
-    let asks = |beginnings: &[&str]| begins_with_any(asking, beginnings);
-    ASKING_FUNCTIONS.iter().find(|(_, beginnings)| asks(beginnings)).map(|&(lock, _)| lock)
+    find_asked_lock(asking)
+}
+
+/// Finds the same; none if it is another process's, or another family's than that of the network's settings
+/// (`netlink_dump` takes a lock of the socket's family).
+pub(crate) fn find_own_lock<'a, F: Iterator<Item = &'a str>>(
+    cause: Cause,
+    functions: impl Fn() -> F,
+) -> Option<KernelLock> {
+    let is_known =
+        || functions().all(|name| is_own_lock(name) && !name.starts_with("netlink_dump"));
+    find_kernel_lock(cause, functions()).filter(|_| is_known())
+}
+
+/// Finds the same, where the function that asked asks for one lock alone. Of a file there are several: for its
+/// data, for its mappings, for what a filesystem keeps of it (`xfs_ilock`).
+pub(crate) fn find_only_lock<'a, F: Iterator<Item = &'a str>>(
+    cause: Cause,
+    functions: impl Fn() -> F,
+) -> Option<KernelLock> {
+    let asking = functions().find(|name| !is_lock_function(name))?;
+    find_own_lock(cause, functions)
+        .filter(|lock| *lock != KernelLock::File || begins_with_any(asking, FILE_WRITES))
+}
+
+/// Returns the lock that a function asks for.
+fn find_asked_lock(asking: &str) -> Option<KernelLock> {
+    let mut all = ASKING_FUNCTIONS.iter();
+    all.find(|(_, beginnings)| begins_with_any(asking, beginnings)).map(|&(lock, _)| lock)
 }
 
 #[cfg(test)]
 mod tests {
     use super::{
         Cause,
-        KernelLock::{self, AddressSpace, File, FilePosition},
+        KernelLock::{self, AddressSpace, Cgroups, File, FilePosition, NetworkSettings},
         find_kernel_lock, holds_while_it_sleeps,
     };
 
@@ -372,6 +478,20 @@ mod tests {
             ("io_schedule filemap_fault handle_mm_fault do_user_addr_fault", AddressSpace, false),
             ("io_schedule filemap_read ext4_file_read_iter vfs_read ksys_read", FilePosition, true),
             ("__mutex_lock fdget_pos ksys_write do_syscall_64", FilePosition, false),
+            (
+                "__wait_rcu_gp synchronize_rcu unregister_netdevice_many_notify rtnl_dellink",
+                NetworkSettings,
+                true,
+            ),
+            ("rtnl_lock register_netdevice_notifier bond_init", NetworkSettings, false),
+            ("__mutex_lock rtnl_lock rtnetlink_rcv_msg", NetworkSettings, false),
+            ("schedule_timeout netdev_run_todo rtnl_unlock rtnl_dellink", NetworkSettings, false),
+            (
+                "__wait_rcu_gp rcu_sync_enter percpu_down_write cgroup_procs_write_start",
+                Cgroups,
+                true,
+            ),
+            ("mutex_lock cgroup_kn_lock_live __cgroup_procs_write", Cgroups, false),
             // It reads, which needs no lock of the file's.
             ("io_schedule filemap_read ext4_file_read_iter vfs_read", File, false),
             ("request_wait_answer fuse_file_mmap mmap_region vm_mmap_pgoff", File, false),
@@ -407,6 +527,9 @@ mod tests {
             ),
             ("__mutex_lock.constprop.0 pipe_write vfs_write", Some(KernelLock::Pipe)),
             ("__mutex_lock rtnl_lock rtnetlink_rcv_msg", Some(KernelLock::NetworkSettings)),
+            ("__mutex_lock cgroup_kn_lock_live __cgroup_procs_write", Some(KernelLock::Cgroups)),
+            ("percpu_down_write cgroup_procs_write_start", Some(KernelLock::CgroupThreads)),
+            ("percpu_rwsem_wait __percpu_down_read exit_signals", Some(KernelLock::CgroupThreads)),
             (
                 "percpu_rwsem_wait __percpu_down_read mnt_want_write",
                 Some(KernelLock::FrozenFilesystem),

@@ -335,7 +335,7 @@ impl<'b> Walker<'b> {
         // What comes after the stretch tells who held the lock at its end.
         let end = row.woken_at().unwrap_or(row.on + Nanos(1));
         let mut rest = stretch;
-        for release in blame.locks.releases_between(row.pattern.index(), stretch.from, end) {
+        for release in blame.releases_between(row.pattern.index(), (stretch.from, end)) {
             if rest.length() == Nanos(0) {
                 break;
             }

@@ -147,6 +147,8 @@ pub(super) struct OpenWaitGraph<'a> {
     timeline: &'a Timeline,
     /// The threads that lived at the end, by process.
     living: HashMap<Tgid, Vec<ThreadIndex>>,
+    /// The kernel's own threads that lived then.
+    kernel_threads: Vec<ThreadIndex>,
     parents: HashMap<Tgid, Tgid>,
     lock_owners: HashMap<Tid, Vec<&'a LockOwner>>,
 }
@@ -155,10 +157,15 @@ impl<'a> OpenWaitGraph<'a> {
     pub(super) fn new(blame: &'a Blame<'a>) -> Self {
         let (recording, timeline) = (blame.recording(), blame.timeline());
         let mut living: HashMap<Tgid, Vec<ThreadIndex>> = HashMap::new();
+        let mut kernel_threads = Vec::new();
         for (thread, n) in timeline.threads.iter().zip(0..) {
             let lives = thread.until >= recording.meta.window.end;
-            if lives && thread.kind != ThreadKind::Kernel {
-                living.entry(thread.tgid).or_default().push(ThreadIndex(n));
+            match thread.kind {
+                _ if !lives => {}
+                ThreadKind::Kernel => kernel_threads.push(ThreadIndex(n)),
+                ThreadKind::User | ThreadKind::User32 => {
+                    living.entry(thread.tgid).or_default().push(ThreadIndex(n));
+                }
             }
         }
         let mut parents = HashMap::new();
@@ -169,7 +176,7 @@ impl<'a> OpenWaitGraph<'a> {
         for owner in &recording.lock_owners {
             lock_owners.entry(owner.waiter).or_default().push(owner);
         }
-        Self { blame, recording, timeline, living, parents, lock_owners }
+        Self { blame, recording, timeline, living, kernel_threads, parents, lock_owners }
     }
 
     /// Returns the wait in which a thread was at the end.
