@@ -11,9 +11,9 @@ use offwake_recording::{
     CpuQuota, DeviceKind, End, FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer,
     InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
     PipeEnds, PipeHolder, PollEvents, Preemption, ProcessInfo, QuotaCount, Sample, Scope, Segment,
-    SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable,
-    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
-    Throttle, Wait, Wake, WakeContext, Window,
+    SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread,
+    Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit,
+    ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -58,6 +58,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         lock_owners: many(u, 2, lock_owner)?,
         filesystems: many(u, 2, filesystem)?,
         pipe_holders: many(u, 2, pipe_holder)?,
+        stopped_threads: many(u, 2, stopped_thread)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -116,6 +117,15 @@ fn pipe_holder(u: Bytes) -> Result<PipeHolder> {
             &[PipeEnds::Reading, PipeEnds::Writing, PipeEnds::Both, PipeEnds::NotSeen],
         )?,
     })
+}
+
+fn stopped_thread(u: Bytes) -> Result<StoppedThread> {
+    let tracer = |u: Bytes| Ok(PeerProcess { tgid: Tgid(small(u)?), comm: text(u)? });
+    let origin = match any::<bool>(u)? {
+        true => StopOrigin::Tracer(tracer(u)?),
+        false => StopOrigin::FrozenCgroup(text(u)?),
+    };
+    Ok(StoppedThread { tid: Tid(small(u)?), origin })
 }
 
 fn fuse_server(u: Bytes) -> Result<FuseServer> {

@@ -25,17 +25,18 @@ pub(crate) fn v1_mount_points() -> Vec<PathBuf> {
     parse_mounts(b"cgroup", &read_mountinfo()).collect()
 }
 
-/// Where the hierarchy of v1 that has the cpu controller is mounted.
-pub(crate) fn v1_cpu_mount_point() -> Option<PathBuf> {
-    parse_cpu_mount(&read_mountinfo())
+/// Where the hierarchy of v1 is mounted that has this controller: `cpu`, `freezer`.
+pub(crate) fn v1_mount_point_with(controller: &str) -> Option<PathBuf> {
+    parse_mount_with(controller, &read_mountinfo())
 }
 
 /// The options of a hierarchy of v1, the last word of its line, are its controllers.
-fn parse_cpu_mount(mountinfo: &[u8]) -> Option<PathBuf> {
+fn parse_mount_with(controller: &str, mountinfo: &[u8]) -> Option<PathBuf> {
     mountinfo.split(|&byte| byte == b'\n').find_map(|line| {
         let options = line.rsplit(|&byte| byte == b' ').next()?;
-        let has_cpu = options.split(|&byte| byte == b',').any(|option| option == b"cpu");
-        parse_mounts(b"cgroup", line).next().filter(|_| has_cpu)
+        let mut options = options.split(|&byte| byte == b',');
+        let has_it = options.any(|option| option == controller.as_bytes());
+        parse_mounts(b"cgroup", line).next().filter(|_| has_it)
     })
 }
 
@@ -122,7 +123,7 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 
 /// Parses any bytes as mounts, for the fuzzer.
 pub(crate) fn parse_hostile(bytes: &[u8]) {
-    let _v1 = parse_cpu_mount(bytes);
+    let _v1 = parse_mount_with("cpu", bytes);
     let _v2 = parse_mounts(b"cgroup2", bytes).count();
 }
 
@@ -130,7 +131,7 @@ pub(crate) fn parse_hostile(bytes: &[u8]) {
 mod tests {
     use std::{fs::File, path::PathBuf};
 
-    use super::{is_inside, mount_point, parse_cpu_mount, parse_mounts};
+    use super::{is_inside, mount_point, parse_mount_with, parse_mounts};
 
     #[test]
     fn the_unified_mount_of_a_hybrid_host_is_found() {
@@ -144,10 +145,11 @@ mod tests {
         let (unified, cpu) = ("/sys/fs/cgroup/uni fied\\1", "/sys/fs/cgroup/cpu");
         assert_eq!(found(b"cgroup2", mountinfo), [PathBuf::from(unified)]);
         assert_eq!(found(b"cgroup", mountinfo), [PathBuf::from(cpu)]);
-        assert_eq!(parse_cpu_mount(mountinfo), Some(PathBuf::from(cpu)));
+        assert_eq!(parse_mount_with("cpu", mountinfo), Some(PathBuf::from(cpu)));
+        assert_eq!(parse_mount_with("freezer", mountinfo), None);
         for none in ["", "\n", "1 2 3", "- cgroup2", "1 2 0:3 / /a rw - cgroup cgroup2 rw"] {
             assert!(found(b"cgroup2", none.as_bytes()).is_empty(), "{none}");
-            assert_eq!(parse_cpu_mount(none.as_bytes()), None, "{none}");
+            assert_eq!(parse_mount_with("cpu", none.as_bytes()), None, "{none}");
         }
     }
 

@@ -19,6 +19,7 @@ mod quota;
 mod rebase;
 mod same_stacks;
 mod stack;
+mod stop_origin;
 pub mod stream;
 mod thread;
 pub mod units;
@@ -44,6 +45,7 @@ pub use stack::{
     AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, NewStacks, Segment,
     Stack, StackEnd, StackRef, StackTable,
 };
+pub use stop_origin::{StopOrigin, StoppedThread};
 pub use thread::{Phase, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind};
 pub use wait::{
     Begin, End, PollEvents, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState,
@@ -223,6 +225,8 @@ pub struct Recording {
     pub lock_owners: Vec<LockOwner>,
     /// Who had pipes open at which somebody still waited then: of each pipe everybody, or nobody.
     pub pipe_holders: Vec<PipeHolder>,
+    /// What kept threads stopped then: tracers and frozen cgroups.
+    pub stopped_threads: Vec<StoppedThread>,
     /// The filesystems that were on block devices when the window closed, by device.
     pub filesystems: BTreeMap<u32, Filesystem>,
     /// The clocks, read every second or so.

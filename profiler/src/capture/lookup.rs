@@ -26,7 +26,7 @@ use crate::{
     pipe_holders,
     polled_files::{self, PolledFile},
     privileges::{self, Task},
-    processes::{Processes, Quotas},
+    processes::{Processes, Quotas, find_stopped_threads},
     reader_process, scheduling,
     stacks::StackProcessor,
 };
@@ -114,6 +114,7 @@ pub(super) fn run(
                 snapshot.open.filesystems = filesystems::find_filesystems();
                 let owners = find_lock_owners(&snapshot.open.waits, snapshot.window);
                 snapshot.open.lock_owners = owners;
+                snapshot.open.stopped_threads = find_stopped_threads(&snapshot.open.waits);
                 snapshot.open.file_locks =
                     file_locks::find_awaited(&snapshot.open.waits, &mut of_searches);
                 snapshot.open.pipe_holders = pipe_holders::find_holders(

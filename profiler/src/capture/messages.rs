@@ -19,7 +19,8 @@ use crate::{
 use offwake_recording::{
     AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, FileId, Filesystem, FrameId, Function,
     FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile, PipeHolder,
-    Preemption, ProfilerCost, Sample, StackRef, ThreadEvent, ThreadExit, Throttle, Wait,
+    Preemption, ProfilerCost, Sample, StackRef, StoppedThread, ThreadEvent, ThreadExit, Throttle,
+    Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -145,6 +146,8 @@ pub struct OpenRecords {
     /// Who has the pipes open at which some of these waits are: of each pipe everybody, or nobody. The
     /// look-up thread adds them, which has the right to ask everybody.
     pub pipe_holders: Vec<PipeHolder>,
+    /// What keeps threads stopped: tracers and frozen cgroups.
+    pub stopped_threads: Vec<StoppedThread>,
     /// The filesystems on block devices: the look-up thread adds them.
     pub filesystems: Vec<Filesystem>,
 }

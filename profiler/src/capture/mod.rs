@@ -76,6 +76,7 @@ use crate::{
     parser::{Parser, ParserRole},
     polled_files,
     privileges::{self, Task},
+    processes::find_stopped_threads,
     reader_process, scheduling,
     stacks::StackProcessor,
     symbols::NameSources,
@@ -443,6 +444,7 @@ impl<S: Sink> Capture<S> {
         };
         let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
         open.lock_owners = find_lock_owners(&open.waits, window);
+        open.stopped_threads = find_stopped_threads(&open.waits);
         let mut diagnostics = Diagnostics::new();
         open.file_locks = file_locks::find_awaited(&open.waits, &mut diagnostics);
         if let Some(rest) = &mut rest {

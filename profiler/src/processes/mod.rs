@@ -9,10 +9,13 @@
 mod cgroup_paths;
 mod proc_files;
 mod quotas;
+mod stopped_threads;
+
 /// Parses any bytes as each of the files that are read here, for the fuzzer.
 pub(crate) fn parse_hostile(bytes: &[u8]) {
     proc_files::parse_hostile(bytes);
     quotas::parse_hostile(bytes);
+    stopped_threads::parse_hostile(bytes);
 }
 
 #[cfg(test)]
@@ -32,6 +35,7 @@ use offwake_recording::{
 use cgroup_paths::CgroupHierarchy;
 
 pub use quotas::Quotas;
+pub(crate) use stopped_threads::find_stopped_threads;
 
 use crate::containers::NameLookup;
 

@@ -70,6 +70,19 @@ pub(super) enum Controllers {
     Unified,
     /// The one of v1 that has the cpu controller.
     Cpu,
+    /// The one of v1 that has the freezer.
+    Freezer,
+}
+
+impl Controllers {
+    /// The name of the controller of v1.
+    fn v1_name(self) -> Option<&'static [u8]> {
+        match self {
+            Self::Unified => None,
+            Self::Cpu => Some(b"cpu"),
+            Self::Freezer => Some(b"freezer"),
+        }
+    }
 }
 
 /// Reads the path of a thread's or a process's cgroup, as the kernel writes it; none if it is gone.
@@ -85,13 +98,13 @@ fn read_cgroup_line(directory: &OwnedFd) -> Option<Vec<u8>> {
 /// Finds the path in one hierarchy: `0::/path`, or in v1 `3:cpu,cpuacct:/path`.
 fn find_cgroup_path(text: &[u8], controllers: Controllers) -> Option<Vec<u8>> {
     // No name of a cgroup has a newline in it: the kernel refuses them.
-    let path = text.split(|&byte| byte == b'\n').find_map(|line| match controllers {
-        Controllers::Unified => line.strip_prefix(b"0::"),
-        Controllers::Cpu => {
+    let path = text.split(|&byte| byte == b'\n').find_map(|line| match controllers.v1_name() {
+        None => line.strip_prefix(b"0::"),
+        Some(wanted) => {
             let mut parts = line.splitn(3, |&byte| byte == b':');
             let names = parts.nth(1)?;
             let path = parts.next()?;
-            names.split(|&byte| byte == b',').any(|name| name == b"cpu").then_some(path)
+            names.split(|&byte| byte == b',').any(|name| name == wanted).then_some(path)
         }
     })?;
     Some(path.to_vec())
@@ -145,7 +158,7 @@ fn split_arguments(bytes: &[u8]) -> Vec<String> {
 /// Parses any bytes as each of these files, for the fuzzer.
 pub(crate) fn parse_hostile(bytes: &[u8]) {
     let _status = Status::parse(bytes);
-    for controllers in [Controllers::Unified, Controllers::Cpu] {
+    for controllers in [Controllers::Unified, Controllers::Cpu, Controllers::Freezer] {
         let _path = find_cgroup_path(bytes, controllers);
     }
     let _arguments = split_arguments(bytes);
@@ -182,6 +195,7 @@ mod tests {
         let text = b"9:name=cpu:/n\n5:cpuset,cpuacct:/set\n3:cpu,io:/a:b\n0::/two\n";
         let path = |controllers| find_cgroup_path(text, controllers);
         assert_eq!(path(Controllers::Cpu), Some(b"/a:b".to_vec()));
+        assert_eq!(path(Controllers::Freezer), None);
         assert_eq!(path(Controllers::Unified), Some(b"/two".to_vec()));
         assert_eq!(find_cgroup_path(b"0::/\n1:cpu\n", Controllers::Cpu), None);
     }

@@ -43,7 +43,7 @@ impl Quotas {
     /// Has found nothing yet.
     #[must_use]
     pub fn new() -> Self {
-        let hierarchy = match cgroup2::v1_cpu_mount_point() {
+        let hierarchy = match cgroup2::v1_mount_point_with("cpu") {
             Some(mount) => CgroupHierarchy::at(mount).map(|found| (found, Controllers::Cpu)),
             None => CgroupHierarchy::open().map(|found| (found, Controllers::Unified)),
         };

@@ -49,6 +49,7 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
             .all(|(device, known)| whole.filesystems.get(device) == Some(known))
         && within(&read.lock_owners, &whole.lock_owners)
         && within(&read.pipe_holders, &whole.pipe_holders)
+        && within(&read.stopped_threads, &whole.stopped_threads)
         && read.stacks.stacks.iter().all(|(id, s)| whole.stacks.stacks.get(id) == Some(s))
         && read.stacks.modules.iter().all(|(id, m)| whole.stacks.modules.get(id) == Some(m))
         && read

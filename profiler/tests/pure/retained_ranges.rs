@@ -66,6 +66,7 @@ fn open(whole: &Recording) -> OpenRecords {
         fuse_servers: whole.fuse_servers.clone(),
         lock_owners: whole.lock_owners.clone(),
         pipe_holders: whole.pipe_holders.clone(),
+        stopped_threads: whole.stopped_threads.clone(),
         filesystems: whole.filesystems.values().cloned().collect(),
     }
 }

@@ -5,7 +5,8 @@ use offwake_analysis::{
     findings::{Finding, FindingKind},
 };
 use offwake_recording::{
-    OpenFile, PeerProcess, Recording, SocketRole, TaskState, WakeContext,
+    OpenFile, PeerProcess, Recording, SocketRole, StopOrigin, StoppedThread, TaskState,
+    WakeContext,
     units::{Tgid, Tid},
 };
 
@@ -13,6 +14,7 @@ use crate::{
     draw::{edit, live, recording},
     fixtures::{RECVFROM, kernel, syscall, tcp, user},
     golden::report as build_report,
+    open_waits::change,
 };
 
 const LENGTH: usize = 3_000;
@@ -77,6 +79,68 @@ fn who_still_waits_for_a_server_that_is_stopped_waits_for_it_to_go_on() {
         assert_eq!(found.kind, FindingKind::StillWaiting, "{list:#?}");
         assert_eq!(found.cause.text, said, "{found:#?}");
         assert!(found.lines.iter().any(|line| line.is_cause && line.text == said), "{found:#?}");
+    }
+}
+
+/// Process 60 is traced by one process and in a frozen cgroup; which of the two stops it, its state and its stack
+/// tell.
+#[test]
+fn who_stops_a_server_is_named_if_it_stops_it_in_that_way() {
+    let asleep = format!("##{}", "_".repeat(LENGTH - 2));
+    let tracer = StopOrigin::Tracer(PeerProcess { tgid: Tgid(812), comm: "gdb".to_owned() });
+    let gone = StopOrigin::Tracer(PeerProcess { tgid: Tgid(812), comm: String::new() });
+    let cgroup = StopOrigin::FrozenCgroup("/shop.slice/cache".to_owned());
+    let (by_tracer, by_cgroup) = (
+        "thread60 60 is stopped by its tracer gdb 812 (ptrace)",
+        "thread60 60 is frozen (freezer of cgroup /shop.slice/cache)",
+    );
+    for (state, function, origin, said) in [
+        (TRACED, "ptrace_stop", &tracer, by_tracer),
+        (TRACED, "ptrace_stop", &gone, "thread60 60 is stopped by its tracer process 812 (ptrace)"),
+        (1, "do_freezer_trap", &cgroup, by_cgroup),
+        (2, "__refrigerator", &cgroup, by_cgroup),
+        // The freezer does not reach it where it sleeps, a signal has stopped it, or the tracer lets it sleep.
+        (TRACED, "ptrace_stop", &cgroup, "thread60 60 is stopped by a tracer (ptrace)"),
+        (STOPPED, "do_signal_stop", &cgroup, "thread60 60 is stopped (SIGSTOP)"),
+        (STOPPED, "do_signal_stop", &tracer, "thread60 60 is stopped (SIGSTOP)"),
+        (2, "__refrigerator", &tracer, "thread60 60 is frozen (cgroup freezer)"),
+        (1, "ep_poll", &cgroup, "thread60 60 has not answered"),
+        (1, "ep_poll", &tracer, "thread60 60 has not answered"),
+    ] {
+        let mut r = asks_a_stopped_server(&asleep, [state; 2]);
+        let stack = kernel(&mut r, &["schedule", function, "get_signal"]);
+        edit(&mut r, |waits| {
+            for wait in waits.iter_mut().filter(|wait| wait.tgid == Tgid(60)) {
+                wait.kernel_stack = stack;
+            }
+        });
+        for tid in [60, 61] {
+            r.stopped_threads.push(StoppedThread { tid: Tid(tid), origin: origin.clone() });
+        }
+        let found = findings(&mut r).remove(0);
+        assert_eq!(found.cause.text, said, "{function} {origin:?} {found:#?}");
+    }
+}
+
+/// The one that stopped it at the end need not be the one that did before.
+#[test]
+fn who_stopped_a_server_is_named_to_who_gives_up_on_it_if_it_still_does() {
+    let tries = format!("#{}r", ".".repeat(998)).repeat(3);
+    let tracer = StopOrigin::Tracer(PeerProcess { tgid: Tgid(812), comm: "gdb".to_owned() });
+    for (goes_on, said) in [
+        (false, "thread60 60 is stopped by its tracer gdb 812 (ptrace)"),
+        (true, "thread60 60 is stopped by a tracer (ptrace)"),
+    ] {
+        let mut r = asks_a_stopped_server(&tries, [TRACED; 2]);
+        r.stopped_threads.push(StoppedThread { tid: Tid(60), origin: tracer.clone() });
+        if goes_on {
+            edit(&mut r, |waits| waits.retain(|wait| wait.tid != Tid(60)));
+            r.thread_events.retain(|event| event.tid != Tid(60));
+            live(&mut r, 60, &format!("{}##", ".".repeat(LENGTH - 2)), 812);
+            change(&mut r, 60, |wait| wait.state = TaskState(TRACED));
+        }
+        let found = findings(&mut r).remove(0);
+        assert_eq!(found.cause.text, said, "{found:#?}");
     }
 }
 

@@ -8,9 +8,9 @@ use offwake_recording::{
     FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId,
     OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName, PollEvents, Preemption,
     ProcessInfo, QuotaCount, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
-    StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
-    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
-    Window,
+    StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, Syscall, SyscallTable, SystemVector,
+    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait,
+    Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -286,6 +286,13 @@ fn pipe_holder() -> impl Strategy<Value = PipeHolder> {
     })
 }
 
+fn stopped_thread() -> impl Strategy<Value = StoppedThread> {
+    let tracer = (any::<u32>(), ".{0,16}")
+        .prop_map(|(tgid, comm)| StopOrigin::Tracer(PeerProcess { tgid: Tgid(tgid), comm }));
+    let origin = prop_oneof![tracer, "/.{0,9}".prop_map(StopOrigin::FrozenCgroup)];
+    (any::<u32>(), origin).prop_map(|(tid, origin)| StoppedThread { tid: Tid(tid), origin })
+}
+
 fn fuse_server() -> impl Strategy<Value = FuseServer> {
     let number = || prop::option::of(any::<u32>());
     (number(), number(), any::<u32>(), ".{0,16}").prop_map(|(device, unanswered, tgid, comm)| {
@@ -410,12 +417,13 @@ prop_compose! {
         processes in prop::collection::vec(process(), 0..4),
         cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
         interrupts in prop::collection::vec(interrupt(), 0..4),
-        (file_locks, fuse_servers, lock_owners, filesystems, pipe_holders) in (
+        (file_locks, fuse_servers, lock_owners, filesystems, pipe_holders, stopped_threads) in (
             prop::collection::vec(file_lock(), 0..3),
             prop::collection::vec(fuse_server(), 0..3),
             prop::collection::vec(lock_owner(), 0..3),
             prop::collection::vec(filesystem(), 0..3),
             prop::collection::vec(pipe_holder(), 0..3),
+            prop::collection::vec(stopped_thread(), 0..3),
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
@@ -433,6 +441,7 @@ prop_compose! {
             fuse_servers,
             lock_owners,
             pipe_holders,
+            stopped_threads,
             filesystems: filesystems.into_iter().map(|known| (known.device, known)).collect(),
             ..Recording::default()
         };

@@ -1,6 +1,8 @@
 //! Why a thread was stopped: by a signal, by a debugger, by the freezer.
 
-use offwake_recording::{StackRef, StackTable};
+use offwake_recording::{StackRef, StackTable, StopOrigin};
+
+use crate::text;
 
 use super::cause::{self, Cause};
 
@@ -61,6 +63,25 @@ impl Stop {
             Self::Signal => "is stopped (SIGSTOP)",
             Self::Traced => "is stopped by a tracer (ptrace)",
             Self::Frozen => "is frozen (cgroup freezer)",
+        }
+    }
+
+    /// Says of a thread that is stopped also by whom, if that is known and goes with how it is stopped.
+    #[must_use]
+    pub fn describe(self, origin: Option<&StopOrigin>) -> String {
+        match (self, origin) {
+            (Self::Traced, Some(StopOrigin::Tracer(tracer))) => {
+                let name = if tracer.comm.is_empty() { "process" } else { &*tracer.comm };
+                format!(
+                    "is stopped by its tracer {} {} (ptrace)",
+                    text::terminal(name),
+                    tracer.tgid
+                )
+            }
+            (Self::Frozen, Some(StopOrigin::FrozenCgroup(path))) => {
+                format!("is frozen (freezer of cgroup {})", text::terminal(path))
+            }
+            _ => self.words().to_owned(),
         }
     }
 }

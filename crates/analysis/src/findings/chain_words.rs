@@ -242,7 +242,10 @@ impl ChainTeller<'_> {
                     {
                         format!("waits {AT_CONDITION}")
                     }
-                    _ => writer.words.sleep(&meaning, program, None, None),
+                    _ => match meaning.stop {
+                        Some(stop) => stop.describe(self.graph.stop_origin(thread)),
+                        None => writer.words.sleep(&meaning, program, None, None),
+                    },
                 };
                 // Where a thread was stopped does not say why.
                 let function = label_of(&meaning).filter(|_| meaning.stop.is_none());

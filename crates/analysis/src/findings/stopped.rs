@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use offwake_recording::{
-    ThreadKind,
-    units::{Nanos, Tgid, Tid},
+    StopOrigin, ThreadKind,
+    units::{Nanos, Tgid, Tid, Timestamp},
 };
 
 use crate::{
@@ -34,6 +34,8 @@ pub(super) struct StoppedProcesses(BTreeMap<Tgid, StoppedProcess>);
 struct StoppedProcess {
     thread: ThreadIndex,
     stop: Stop,
+    /// By whom, if that went on at the end.
+    origin: Option<StopOrigin>,
     time: Nanos,
 }
 
@@ -44,6 +46,9 @@ impl StoppedProcesses {
         if !blame.sleeps().iter().any(|sleep| sleep.cause == Cause::Stopped) {
             return Self(stopped);
         }
+        let origins: BTreeMap<Tid, &StopOrigin> = (blame.recording().stopped_threads.iter())
+            .map(|stopped| (stopped.tid, &stopped.origin))
+            .collect();
         let least = blame.recording().meta.window.length().0 as f64 * MIN_STOPPED;
         for (thread, n) in blame.timeline().threads.iter().zip(0..) {
             if thread.kind == ThreadKind::Kernel || thread.tid != Tid(thread.tgid.0) {
@@ -51,14 +56,18 @@ impl StoppedProcesses {
             }
             let mut time = Nanos(0);
             let mut last = None;
+            let mut until = Timestamp(0);
             for interval in thread.track.iter() {
                 let State::Blocked(wait) = interval.state else { continue };
                 if let Some(stop) = blame.stop_of_wait(wait) {
                     (time, last) = (time + interval.to.since(interval.from), Some(stop));
+                    until = interval.to;
                 }
             }
             if let Some(stop) = last.filter(|_| time.0 as f64 >= least) {
-                let known = StoppedProcess { thread: ThreadIndex(n), stop, time };
+                let is_open = until >= blame.recording().meta.window.end;
+                let origin = origins.get(&thread.tid).filter(|_| is_open).copied().cloned();
+                let known = StoppedProcess { thread: ThreadIndex(n), stop, origin, time };
                 stopped.insert(thread.tgid, known);
             }
         }
@@ -114,7 +123,7 @@ impl StoppedProcess {
     fn hop(&self, writer: &FindingWriter<'_>) -> FindingHop {
         let program = writer.words.programs.program_of_thread(self.thread);
         let threads = BTreeSet::from([self.thread]);
-        let what = self.stop.words().to_owned();
+        let what = self.stop.describe(self.origin.as_ref());
         let hop = writer.words.hop(program, &threads, None, what, self.time);
         FindingHop { thread_name: None, ..hop }
     }

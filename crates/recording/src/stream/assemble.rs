@@ -91,6 +91,7 @@ impl Assembly {
         recording.fuse_servers.extend(slice.fuse_servers);
         recording.lock_owners.extend(slice.lock_owners);
         recording.pipe_holders.extend(slice.pipe_holders);
+        recording.stopped_threads.extend(slice.stopped_threads);
         let filesystems = slice.filesystems.into_iter().map(|known| (known.device, known));
         recording.filesystems.extend(filesystems);
         let quotas = slice.quotas.into_iter().map(|quota| (quota.cgroup, quota));

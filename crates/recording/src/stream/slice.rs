@@ -20,8 +20,8 @@ use super::{
 use crate::{
     AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, FileId, Filesystem, Frame,
     FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module, ModuleId, OpenFile,
-    PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample, Stack, ThreadEvent, ThreadExit,
-    Throttle, Wait,
+    PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample, Stack, StoppedThread, ThreadEvent,
+    ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -85,6 +85,8 @@ pub struct Slice {
     pub filesystems: Vec<Filesystem>,
     /// Who had pipes open at which somebody still waited: at the end.
     pub pipe_holders: Vec<PipeHolder>,
+    /// What kept threads stopped: at the end.
+    pub stopped_threads: Vec<StoppedThread>,
 }
 
 /// What was wrong with a slice.
@@ -134,6 +136,7 @@ impl Slice {
             cell(&self.lock_owners),
             cell(&self.filesystems),
             cell(&self.pipe_holders),
+            cell(&self.stopped_threads),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -187,6 +190,7 @@ impl Slice {
             lock_owners: cells.rows_if_any(),
             filesystems: cells.rows_if_any(),
             pipe_holders: cells.rows_if_any(),
+            stopped_threads: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -73,6 +73,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &filesystems, |slice| &mut slice.filesystems);
     spread(&mut slices, &recording.lock_owners, |slice| &mut slice.lock_owners);
     spread(&mut slices, &recording.pipe_holders, |slice| &mut slice.pipe_holders);
+    spread(&mut slices, &recording.stopped_threads, |slice| &mut slice.stopped_threads);
     spread(&mut slices, &quotas, |slice| &mut slice.quotas);
     slices
 }

@@ -202,6 +202,7 @@ impl RetainedSlices {
                 fuse_servers: open.fuse_servers,
                 lock_owners: open.lock_owners,
                 pipe_holders: open.pipe_holders,
+                stopped_threads: open.stopped_threads,
                 filesystems: open.filesystems,
                 meta: Some(meta),
                 ..Slice::default()

@@ -18,7 +18,7 @@ mod pipes;
 use std::collections::{BTreeSet, HashMap};
 
 use offwake_recording::{
-    LockOwner, PeerProcess, Recording, SocketRole, ThreadKind, ThreadRef, Wait,
+    LockOwner, PeerProcess, Recording, SocketRole, StopOrigin, ThreadKind, ThreadRef, Wait,
     units::{Nanos, Tgid, Tid},
 };
 
@@ -151,6 +151,7 @@ pub(super) struct OpenWaitGraph<'a> {
     kernel_threads: Vec<ThreadIndex>,
     parents: HashMap<Tgid, Tgid>,
     lock_owners: HashMap<Tid, Vec<&'a LockOwner>>,
+    stop_origins: HashMap<Tid, &'a StopOrigin>,
 }
 
 impl<'a> OpenWaitGraph<'a> {
@@ -176,7 +177,18 @@ impl<'a> OpenWaitGraph<'a> {
         for owner in &recording.lock_owners {
             lock_owners.entry(owner.waiter).or_default().push(owner);
         }
-        Self { blame, recording, timeline, living, kernel_threads, parents, lock_owners }
+        let stopped = recording.stopped_threads.iter();
+        let stop_origins = stopped.map(|stopped| (stopped.tid, &stopped.origin)).collect();
+        Self {
+            blame,
+            recording,
+            timeline,
+            living,
+            kernel_threads,
+            parents,
+            lock_owners,
+            stop_origins,
+        }
     }
 
     /// Returns the wait in which a thread was at the end.
@@ -223,6 +235,12 @@ impl<'a> OpenWaitGraph<'a> {
     /// Returns whether a thread was stopped at the end, by a signal or a tracer.
     pub(super) fn is_stopped(&self, thread: ThreadIndex) -> bool {
         self.open_wait(thread).is_some_and(|wait| self.blame.cause(wait) == Cause::Stopped)
+    }
+
+    /// Returns what kept a thread stopped at the end, as far as anybody saw.
+    pub(super) fn stop_origin(&self, thread: ThreadIndex) -> Option<&'a StopOrigin> {
+        let life = self.timeline.thread(thread)?;
+        self.stop_origins.get(&life.tid).copied()
     }
 
     /// Returns whether a thread was asleep at the end until it would ask for a lock once more.

@@ -14,6 +14,7 @@ mod profiler_cost;
 mod quotas;
 mod records;
 mod stacks;
+mod stopped_threads;
 mod waits;
 
 use arrow_array::{ArrayRef, StructArray, types::UInt8Type};
