@@ -93,13 +93,24 @@ impl Truth {
 
     /// How a recorded wait's blocked time inside the window divides, followed for so many hops.
     pub fn blame(&self, record: (Tid, u32), max_depth: u16, reading: Reading) -> Parts {
-        self.follow(record, max_depth, reading, Preempted::WaitsForPreemptor)
+        self.follow(record, max_depth, reading, Preempted::WaitsForAwaited)
     }
 
-    /// The same, but a thread that lost its CPU to the one that it waits for next was in a queue
+    /// The same, but a thread that lost its CPU and waits for one next that it had asked was in a queue
     /// all the same: so it looks where the record of that wait is lost.
     pub fn blame_by_queues(&self, record: (Tid, u32), max_depth: u16, reading: Reading) -> Parts {
         self.follow(record, max_depth, reading, Preempted::IsQueued)
+    }
+
+    /// The same for one thread alone.
+    pub fn blame_by_queue_of(
+        &self,
+        record: (Tid, u32),
+        max_depth: u16,
+        reading: Reading,
+        thread: Tid,
+    ) -> Parts {
+        self.follow(record, max_depth, reading, Preempted::IsQueuedIfIt(thread))
     }
 
     fn follow(
@@ -109,8 +120,16 @@ impl Truth {
         reading: Reading,
         preempted: Preempted,
     ) -> Parts {
-        let mut follow = Follow { truth: self, max_depth, reading, preempted, parts: Parts::new() };
+        let mut follow = Follow {
+            truth: self,
+            max_depth,
+            reading,
+            preempted,
+            chain: Vec::new(),
+            parts: Parts::new(),
+        };
         if let Some(&wait) = self.waits.get(&record) {
+            follow.chain.push(self.history.waits[wait.0].thread);
             for (from, to) in self.blocked_spans(record) {
                 follow.wait(wait, from, to, 0);
             }
@@ -126,37 +145,46 @@ impl Truth {
         self.edges.get(&wait).map_or(ended, |edges| ended.min(edges.last_seen))
     }
 
-    /// The thread that took the CPU of another, at `begin`, if that one had woken it and waits for
-    /// it next, before `until`.
-    fn awaited_preemptor(&self, thread: ThreadId, begin: u64, until: u64) -> Option<ThreadId> {
+    /// The thread that another one, which lost its CPU at `begin`, had asked since it slept last, and waits for
+    /// next, before `until`; and when that one wakes it.
+    fn awaited_after_preemption(
+        &self,
+        thread: ThreadId,
+        begin: u64,
+        until: u64,
+    ) -> Option<(ThreadId, u64)> {
         let spans: Vec<_> = self.history.lives[thread.0].spans().collect();
         let place = spans.iter().position(|&(from, _, _)| from == begin)?;
-        let (_, _, Activity::OnCpu(cpu)) = *spans.get(place.checked_sub(1)?)? else { return None };
-        let stints = self.stints.get(&cpu)?;
-        let &(_, _, preemptor) = stints.iter().find(|&&(from, _, _)| from == begin)?;
+        let (_, _, Activity::OnCpu(_)) = *spans.get(place.checked_sub(1)?)? else { return None };
         let (opens, closes) = self.window;
-        let woken_from = (self.history.lives[preemptor.0].spans())
-            .filter(|&(_, to, activity)| {
-                matches!(activity, Activity::Blocked(_)) && opens < to && to <= begin
-            })
-            .last();
         let next = spans.iter().skip(place).find(|(_, _, activity)| {
             matches!(activity, Activity::Blocked(_) | Activity::Throttled)
         });
-        let ended_by = |span: Option<&(u64, u64, Activity)>| match span?.2 {
-            Activity::Blocked(wait) => {
-                Some(&self.history.waits[wait.0]).filter(|wait| !wait.looks_like_lock)?.wake_source
-            }
-            _ => None,
+        let &(_, _, Activity::Blocked(wait)) =
+            next.filter(|&&(from, ..)| from < closes.min(until))?
+        else {
+            return None;
         };
-        let woken_by = match woken_from?.2 {
-            Activity::Blocked(wait) => self.history.waits[wait.0].wake_source,
-            _ => None,
+        let ends = self.ends(wait);
+        let wait = Some(&self.history.waits[wait.0]).filter(|wait| !wait.looks_like_lock)?;
+        let Some(WakeSource::Thread(awaited)) = wait.wake_source else { return None };
+        // Before the window, nobody looked.
+        let last = spans[..place].iter().rev().find(|&&(_, to, activity)| {
+            matches!(activity, Activity::Blocked(_) | Activity::Throttled) && opens < to
+        });
+        let awake_since = match last {
+            Some(&(_, _, Activity::Throttled)) => return None,
+            Some(&(_, to, _)) => to,
+            None => 0,
         };
-        let is_awaited = woken_by == Some(WakeSource::Thread(thread))
-            && next.is_some_and(|&(from, _, _)| from < closes.min(until))
-            && ended_by(next) == Some(WakeSource::Thread(preemptor));
-        is_awaited.then_some(preemptor)
+        let is_asked = self.history.lives[awaited.0].spans().any(|(_, to, activity)| {
+            let Activity::Blocked(wait) = activity else { return false };
+            let source = self.history.waits[wait.0].wake_source;
+            opens < to
+                && (awake_since..=begin).contains(&to)
+                && source == Some(WakeSource::Thread(thread))
+        });
+        is_asked.then_some((awaited, ends))
     }
 
     fn blocked_spans(&self, record: (Tid, u32)) -> impl Iterator<Item = (u64, u64)> + '_ {
@@ -200,14 +228,37 @@ struct Follow<'a> {
     max_depth: u16,
     reading: Reading,
     preempted: Preempted,
+    /// The threads on the way, the one that waits first.
+    chain: Vec<ThreadId>,
     parts: Parts,
 }
 
-/// What becomes of a thread that loses its CPU to the one that it had woken and waits for next.
+/// What becomes of a thread that loses its CPU and waits for one next that it had woken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Preempted {
-    WaitsForPreemptor,
+    WaitsForAwaited,
     IsQueued,
+    /// One thread is queued, all others wait.
+    IsQueuedIfIt(Tid),
+}
+
+impl Preempted {
+    fn is_followed(self, thread: ThreadId) -> bool {
+        match self {
+            Self::WaitsForAwaited => true,
+            Self::IsQueued => false,
+            Self::IsQueuedIfIt(queued) => queued != thread.tid(),
+        }
+    }
+}
+
+/// A hop to what a thread did, and how far from where it all began.
+#[derive(Clone, Copy)]
+struct Hop {
+    thread: ThreadId,
+    /// When it did what was waited for.
+    done: u64,
+    depth: u16,
 }
 
 impl Follow<'_> {
@@ -232,13 +283,16 @@ impl Follow<'_> {
             let over = truth.ends(wait);
             for &(at, holder) in releases.iter().filter(|&&(at, _)| at <= over) {
                 if from < at.min(to) {
-                    self.thread(holder, from, at.min(to), depth + 1);
+                    self.hop(Hop { thread: holder, done: at, depth: depth + 1 }, from, at.min(to));
                     from = at.min(to);
                 }
             }
         }
         match state.wake_source {
-            Some(WakeSource::Thread(thread)) => self.thread(thread, from, to, depth + 1),
+            Some(WakeSource::Thread(thread)) => {
+                let done = truth.ends(wait);
+                self.hop(Hop { thread, done, depth: depth + 1 }, from, to);
+            }
             Some(WakeSource::Outside(outside)) => self.leaf(outside_leaf(outside), depth, from, to),
             None => self.leaf(Leaf::Unattributed(self.unended(wait)), depth, from, to),
         }
@@ -253,20 +307,33 @@ impl Follow<'_> {
         }
     }
 
-    /// What a thread did, `depth` hops from where it all began.
-    fn thread(&mut self, thread: ThreadId, from: u64, to: u64, depth: u16) {
-        if depth > self.max_depth {
+    /// What a thread did that somebody waited for.
+    fn hop(&mut self, hop: Hop, from: u64, to: u64) {
+        if hop.depth > self.max_depth {
             return self.leaf(Leaf::Unattributed("depth_limit"), self.max_depth, from, to);
         }
+        if self.chain.contains(&hop.thread) {
+            // Threads that wait for each other while one of them has no CPU.
+            return self.leaf(Leaf::Unattributed("cycle"), hop.depth - 1, from, to);
+        }
+        self.chain.push(hop.thread);
+        self.thread(hop, from, to);
+        self.chain.pop();
+    }
+
+    fn thread(&mut self, hop: Hop, from: u64, to: u64) {
+        let Hop { thread, done, depth } = hop;
         let life = &self.truth.history.lives[thread.0];
         if from < life.created {
             let until = to.min(life.created);
             match life.creator {
-                Some(creator) => self.thread(creator, from, until, depth + 1),
+                Some(creator) => {
+                    let hop = Hop { thread: creator, done: life.created, depth: depth + 1 };
+                    self.hop(hop, from, until);
+                }
                 None => self.leaf(Leaf::Unattributed("not_yet_created"), depth, from, until),
             }
         }
-        let stretch_end = to;
         for (begin, end, activity) in life.spans() {
             let (from, to) = (from.max(begin), to.min(end));
             if from >= to {
@@ -275,11 +342,12 @@ impl Follow<'_> {
             match activity {
                 Activity::OnCpu(_) => self.leaf(Leaf::Work(thread.tid()), depth, from, to),
                 Activity::Runnable(queue) => {
-                    let awaited = self.truth.awaited_preemptor(thread, begin, stretch_end);
-                    match awaited.filter(|_| self.preempted == Preempted::WaitsForPreemptor) {
-                        Some(preemptor) => {
-                            self.preempted(thread, preemptor, queue, (from, to), depth);
-                        }
+                    let awaited = self.truth.awaited_after_preemption(thread, begin, done);
+                    let is_followed = |&(awaited, _): &(ThreadId, u64)| {
+                        self.preempted.is_followed(thread) && !self.chain.contains(&awaited)
+                    };
+                    match awaited.filter(is_followed) {
+                        Some(awaited) => self.preempted(hop, awaited, queue, (from, to)),
                         None => self.queue(thread, queue, from, to, depth),
                     }
                 }
@@ -289,30 +357,29 @@ impl Follow<'_> {
         }
     }
 
-    /// A thread lost its CPU to the one that it had woken, and waits for next: while that one is on
-    /// a CPU, it is its work, and while that one waits for somebody else, it is what that one waits for.
+    /// A thread lost its CPU, and next waits for one that it had woken, until that one wakes it: it is what that
+    /// one does all along, but where that one waits for the first in turn.
     fn preempted(
         &mut self,
-        thread: ThreadId,
-        preemptor: ThreadId,
+        hop: Hop,
+        (awaited, done): (ThreadId, u64),
         queue: Option<Queue>,
         (from, to): (u64, u64),
-        depth: u16,
     ) {
+        let Hop { thread, depth, .. } = hop;
         let mut from = from;
-        for (begin, end, activity) in self.truth.history.lives[preemptor.0].spans() {
+        for (begin, end, activity) in self.truth.history.lives[awaited.0].spans() {
             let (begin, end) = (begin.max(from), end.min(to));
-            let is_preemptors = match activity {
-                Activity::OnCpu(_) => true,
+            let is_awaiteds = match activity {
+                Activity::OnCpu(_) | Activity::Runnable(_) | Activity::Throttled => true,
                 Activity::Blocked(wait) => {
                     let source = self.truth.history.waits[wait.0].wake_source;
                     source != Some(WakeSource::Thread(thread))
                 }
-                _ => false,
             };
-            if begin < end && is_preemptors {
+            if begin < end && is_awaiteds {
                 self.queue(thread, queue, from, begin, depth);
-                self.thread(preemptor, begin, end, depth + 1);
+                self.hop(Hop { thread: awaited, done, depth: depth + 1 }, begin, end);
                 from = end;
             }
         }

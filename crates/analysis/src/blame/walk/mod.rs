@@ -100,6 +100,8 @@ struct HopTo {
 struct Leg {
     thread: ThreadIndex,
     to: Timestamp,
+    /// When the thread did what was waited for. It is later than `to` where the stretch ends before.
+    done: Timestamp,
     /// The stack with which the thread left what is walked.
     left_with: StackPairId,
     /// The position that the hop to the thread was made from.
@@ -408,7 +410,7 @@ impl<'b> Walker<'b> {
         self.threads.note_hop(at.depth);
         let inside = self.position_behind(hop, at);
         self.threads.push(hop.thread);
-        self.walk_thread(hop.thread, stretch, hop.stack, at, inside);
+        self.walk_thread(hop, stretch, at, inside);
         self.threads.pop();
     }
 
@@ -434,18 +436,18 @@ impl<'b> Walker<'b> {
     /// ```
     fn walk_thread(
         &mut self,
-        index: ThreadIndex,
+        hop: HopTo,
         stretch: TimeRange,
-        woke_with: StackPairId,
         parent: ChainPosition,
         at: ChainPosition,
     ) {
         let unexplained = work::NOT_EXPLAINED;
         let mut waits = 0;
         let mut next = Some(Leg {
-            thread: index,
+            thread: hop.thread,
             to: stretch.to,
-            left_with: woke_with,
+            done: hop.at,
+            left_with: hop.stack,
             parent,
             at,
             unexplained,

@@ -6,12 +6,21 @@
 //! blame of X's time       |   work Y   | work X    |        Y's time       |
 //! ```
 //!
-//! With another CPU X would have waited for Y from the beginning, so that time is Y's. While Y waits for
-//! somebody else in turn, it is that one's. Without the rule it is X's wait for a CPU that Y holds: one hop
-//! earlier than where one looks for it.
+//! With another CPU X would have waited for Y from the beginning, so that time is Y's. Without the
+//! rule it is X's wait for a CPU that Y holds: one hop earlier than where one looks for it.
+//!
+//! It does not matter who has the CPU: Z, whom Y has asked in turn, or somebody else. Nor does it while Y
+//! is kept from its own CPU, as by Z here, for which it waits as soon as it has one again:
+//!
+//! ```text
+//! X  -- wakes Y --+- runnable ---------------------------------+--+-- blocked: waits for Y --+--
+//! Y  . blocked ...+- on-CPU, wakes Z -+- runnable -+-+-- blocked: waits for Z --+-- on-CPU --+  ^ wake
+//! Z  ........ blocked ................+- on-CPU ---+ +--- on-CPU ---------------+
+//! blame of X's time  |    work Y      |        work Z          |      Y's time, then Z's     |
+//! ```
 //!
 //! It holds only if X waited for Y before it ended the wait that is walked. A loop that asks Y on
-//! another's behalf, and then answers, was kept from answering by Y's having the CPU.
+//! another's behalf, and then answers, was kept from answering by not having the CPU.
 
 use offwake_recording::units::Nanos;
 
@@ -26,9 +35,12 @@ use super::{
 /// woke the other, not to do any work.
 const MAX_CPU_TIME: Nanos = Nanos(100_000);
 
-/// A thread that took the CPU of the one that had woken it, which then waited for it.
+/// The most intervals of a thread that are looked at for when it was asked.
+const MOST_INTERVALS: usize = 1000;
+
+/// A thread that another one has asked, and waits for as soon as it has a CPU again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AwaitedPreemptor {
+struct AwaitedThread {
     thread: ThreadIndex,
     /// The wait for it.
     wait: WaitIndex,
@@ -43,32 +55,33 @@ impl Walker<'_> {
         queued: RunnableSince,
         inside: TimeRange,
     ) {
-        let preemptor = match queued {
+        let awaited = match queued {
             RunnableSince::Preempted(preemption) => {
-                self.blame.find_awaited_preemptor(leg, place, preemption)
+                self.blame.find_awaited_thread(leg, place, preemption)
             }
             RunnableSince::Woken(_) => None,
         };
-        match preemptor.filter(|preemptor| !self.threads.contains(preemptor.thread)) {
-            Some(preemptor) => self.walk_preemptor(leg, preemptor, queued, inside),
+        match awaited.filter(|awaited| !self.threads.contains(awaited.thread)) {
+            Some(awaited) => self.walk_awaited(leg, awaited, queued, inside),
             None => self.push_cpu_queue(leg.thread, queued, inside, leg.at),
         }
     }
 
-    /// Divides the time among the preemptor, while it is on a CPU or waits for somebody else, and the CPU's queue.
-    fn walk_preemptor(
+    /// Walks the awaited thread; where it is not known what that one did, or that one waited for the
+    /// first in turn, the time is in the CPU's queue.
+    fn walk_awaited(
         &mut self,
         leg: &Leg,
-        preemptor: AwaitedPreemptor,
+        awaited: AwaitedThread,
         queued: RunnableSince,
         inside: TimeRange,
     ) {
         let blame = self.blame;
-        let Some(thread) = blame.timeline.thread(preemptor.thread) else { return };
-        let Some((row, pattern)) = blame.pattern(preemptor.wait) else { return };
+        let Some(thread) = blame.timeline.thread(awaited.thread) else { return };
+        let Some((row, pattern)) = blame.pattern(awaited.wait) else { return };
         let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
         let hop = HopTo {
-            thread: preemptor.thread,
+            thread: awaited.thread,
             at: row.woken_at().unwrap_or(inside.to),
             stack: pattern.waker_stack,
             expects: pattern.expects,
@@ -80,13 +93,14 @@ impl Walker<'_> {
             if interval.from >= inside.to {
                 break;
             }
-            let is_preemptors = match interval.state {
-                State::OnCpu => true,
-                // Until the first thread has a CPU, the preemptor can't go on either.
+            let is_awaiteds = match interval.state {
+                // What keeps that one from a CPU keeps the first one waiting.
+                State::OnCpu | State::Runnable(_) | State::Throttled(_) => true,
+                // Until the first thread has a CPU, the awaited one can't go on either.
                 State::Blocked(wait) => blame.task_that_ended(wait) != Some(leg.thread),
-                State::Runnable(_) | State::Throttled(_) | State::Lost => false,
+                State::Lost => false,
             };
-            if is_preemptors && interval.to > rest.from {
+            if is_awaiteds && interval.to > rest.from {
                 self.push_cpu_queue(leg.thread, queued, rest.until(interval.from), leg.at);
                 self.walk_hop(hop, rest.since(interval.from).until(interval.to), at);
                 rest = rest.since(interval.to);
@@ -97,36 +111,61 @@ impl Walker<'_> {
 }
 
 impl Blame<'_> {
-    /// Finds the thread that preempted another if that one had woken it, and waited for it next. It
-    /// must have waited before the end of what is walked: else it was on its way to do something
-    /// else.
-    fn find_awaited_preemptor(
+    /// Finds the thread that another one, which lost its CPU, had asked before and waited for next. It must have
+    /// waited before it did what was waited for: else it was on its way to do that.
+    fn find_awaited_thread(
         &self,
         leg: &Leg,
         place: usize,
         preemption: PreemptionIndex,
-    ) -> Option<AwaitedPreemptor> {
+    ) -> Option<AwaitedThread> {
         let preemption = self.recording.preemptions.get(preemption.0 as usize)?;
-        let preemptor = self.timeline.find_thread(preemption.next, preemption.off)?;
-        if !self.timeline.are_waits_recorded(preemptor) {
-            return None;
-        }
-        let others = &self.timeline.thread(preemptor)?.track;
-        let begun = others.count_begun_before(preemption.off, others.len());
-        let woken_from = (0..begun).rev().find_map(|place| match others.get(place)?.state {
-            State::Blocked(wait) => Some(Some(wait)),
-            // There may have been a wait.
-            State::Lost => Some(None),
-            State::OnCpu | State::Runnable(_) | State::Throttled(_) => None,
-        })??;
-        if self.task_that_ended(woken_from)? != leg.thread {
-            return None;
-        }
         let own = &self.timeline.thread(leg.thread)?.track;
         if own.get(place)?.from != preemption.off {
-            // A quota took the CPU first: it was not the other that kept the thread from going on.
+            // A quota took the CPU first: it was nobody else that kept the thread from going on.
             return None;
         }
+        let wait = self.find_wait_after_preemption(leg, place)?;
+        let thread = self.task_that_ended(wait)?;
+        if !self.timeline.are_waits_recorded(thread) {
+            return None;
+        }
+        let awake_since = (0..place).rev().take(MOST_INTERVALS).find_map(|place| {
+            let interval = own.get(place)?;
+            match interval.state {
+                State::OnCpu | State::Runnable(_) => None,
+                State::Blocked(_) => Some(Some(interval.to)),
+                // It may have waited in it, or another CPU would not have helped.
+                State::Throttled(_) | State::Lost => Some(None),
+            }
+        });
+        let awake_since = awake_since.unwrap_or_else(|| {
+            own.get(0).filter(|_| place <= MOST_INTERVALS).map(|first| first.from)
+        })?;
+        let others = &self.timeline.thread(thread)?.track;
+        let begun = others.count_begun_before(preemption.off, others.len());
+        let mut before = (0..begun).rev().take(MOST_INTERVALS).map_while(|place| others.get(place));
+        let asked = before.find_map(|interval| {
+            match interval.state {
+                _ if interval.to < awake_since => Some(false),
+                // There may have been a wait.
+                State::Lost => Some(false),
+                State::Blocked(wait)
+                    if interval.to <= preemption.off
+                        && self.task_that_ended(wait) == Some(leg.thread) =>
+                {
+                    Some(true)
+                }
+                _ => None,
+            }
+        });
+        (asked == Some(true)).then_some(AwaitedThread { thread, wait })
+    }
+
+    /// Finds the wait that a thread began next when it had a CPU again, if it did so at once, and if that was
+    /// no wait for a lock or for more work.
+    fn find_wait_after_preemption(&self, leg: &Leg, place: usize) -> Option<WaitIndex> {
+        let own = &self.timeline.thread(leg.thread)?.track;
         let mut cpu_time = Nanos(0);
         for place in place + 1..own.len() {
             let Interval { from, to, state } = own.get(place)?;
@@ -135,13 +174,12 @@ impl Blame<'_> {
                 State::Runnable(_) => {}
                 // Another CPU would not have helped.
                 State::Throttled(_) | State::Lost => return None,
-                State::Blocked(_) if from >= leg.to => return None,
+                State::Blocked(_) if from >= leg.done => return None,
                 State::Blocked(wait) => {
                     let (_, pattern) = self.pattern(wait)?;
                     let is_lock = pattern.lock.is_some_and(FutexWait::looks_like_lock);
                     let is_work_wait = pattern.work_wait != WorkWait::No;
-                    return (!is_lock && !is_work_wait && self.task_that_ended(wait)? == preemptor)
-                        .then_some(AwaitedPreemptor { thread: preemptor, wait });
+                    return (!is_lock && !is_work_wait).then_some(wait);
                 }
             }
             if cpu_time > MAX_CPU_TIME {

@@ -58,6 +58,7 @@ impl SharedWalkId {
 pub(super) struct SharedWalkKey {
     pub(super) thread: ThreadIndex,
     pub(super) to: Timestamp,
+    pub(super) done: Timestamp,
     pub(super) chain: ChainId,
     pub(super) left_with: StackPairId,
     /// The group of the wait's own thread.
@@ -227,6 +228,7 @@ impl Walker<'_> {
         let key = SharedWalkKey {
             thread,
             to: stretch.to,
+            done: leg.done,
             chain,
             left_with,
             root,

@@ -200,6 +200,7 @@ impl Walker<'_> {
         WorkStep::Elsewhere(Leg {
             thread: hop.thread,
             to: rest.to,
+            done: rest.to,
             left_with: hop.stack,
             at,
             unexplained: NOT_EXPLAINED,
