@@ -793,6 +793,29 @@ fn a_poll_of_one_file_is_a_question_and_no_loop() {
     assert_eq!(blame(EPOLL_WAIT), ticks(&[("work 20", 2), ("event_loop", 16)]));
 }
 
+/// B hands a job to a thread of a pool. While that one is at it, it gets A's.
+#[test]
+fn who_has_a_job_of_its_own_done_did_not_hand_over_the_next() {
+    let pool = LOOP + 1;
+    let blame = |life_of_b: &str| {
+        let mut scene = Scene::new(24)
+            .thread(A, FUTEX, "##..................####", &[pool])
+            .thread(pool, FUTEX, "........################", &[B])
+            .thread(B, FUTEX, life_of_b, &[pool])
+            .in_loop_process(&[A, pool, B]);
+        let idle = user(&mut scene.recording, LOOP, &["libjvm.so CompileQueue::get"]);
+        edit(&mut scene.recording, |waits| {
+            for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(pool)) {
+                wait.user_stack = idle;
+            }
+        });
+        scene.blame()
+    };
+    assert_eq!(blame("#########...############"), ticks(&[("event_loop", 6), ("work 21", 12)]));
+    // B never waits for its job: it may have been A's.
+    assert_eq!(blame("########################"), ticks(&[("work 21", 12), ("work 40", 6)]));
+}
+
 #[test]
 fn what_a_kernel_worker_did_before_its_work_came_belongs_to_others() {
     // A waits for a worker's fourth job, which B queued at 14; the jobs before were others'.

@@ -8,10 +8,11 @@ use crate::timeline::{State, ThreadIndex, WaitIndex};
 
 use super::{
     super::{
+        WakeSource,
         process_wakes::Ask,
         slices::{MAX_SLICE_INTERVALS, SliceOrigin, SliceStart, begins_slice},
         timed_retries::is_same_wait,
-        work_waits::WorkWait,
+        work_waits::{Expects, WorkWait},
     },
     Leg, TimeRange, Walker,
 };
@@ -77,6 +78,37 @@ impl<'b> Walker<'b> {
             awake_since: self.find_awake_since(rest.from),
             is_request_seen: OnceCell::new(),
         }
+    }
+
+    /// Returns whether a thread of a pool was done with the job that it slept for before it did what
+    /// is walked: whoever had handed that job over has got its answer.
+    ///
+    /// ```text
+    /// B     hands a job over --+.... waits for it ....+--
+    /// pool  ..waits............[  B's job             ^ A's job  ^
+    /// A     -------------------- waits --------------------------+--
+    /// ```
+    pub(super) fn has_served_giver(&self, wait: WaitIndex, leg: &Leg) -> bool {
+        let Some((giver, begun)) = self.blame.recorded_waker_thread(wait) else { return false };
+        let Some(thread) = self.blame.timeline.thread(giver) else { return false };
+        let track = &thread.track;
+        let end = track.count_begun_before(leg.done, track.len());
+        (end.saturating_sub(MAX_SLICE_INTERVALS)..end)
+            .rev()
+            .map_while(|place| track.get(place).filter(|interval| interval.to > begun))
+            .any(|interval| {
+                let State::Blocked(answered) = interval.state else { return false };
+                let is_before = interval.from >= begun && interval.to < leg.done;
+                is_before
+                    && self.blame.pattern(answered).is_some_and(|(_, pattern)| {
+                        pattern.expects == Expects::Answer
+                            && matches!(self.blame.wake_source(answered), WakeSource::Task(_))
+                    })
+                    && self
+                        .blame
+                        .recorded_waker_thread(answered)
+                        .is_some_and(|(waker, _)| waker == leg.thread)
+            })
     }
 
     /// Finds what a thread was set to work by that is awake at `at`, back to another process or to one that

@@ -72,6 +72,11 @@ impl Walker<'_> {
                 WorkStep::Done
             }
             (_, Expects::Progress) => WorkStep::NoWorkWait,
+            (WorkWait::HandedOver, Expects::Answer) if self.has_served_giver(wait, leg) => {
+                // What came next was put into the queue while the thread was awake: not known by whom.
+                self.push(NOT_EXPLAINED, rest.length(), leg.at);
+                WorkStep::Done
+            }
             (WorkWait::HandedOver, Expects::Answer) => self.move_to_waker(wait, rest, leg),
             (WorkWait::PassedOn, Expects::Answer) => self.walk_passed_on(wait, pattern, rest, leg),
             (WorkWait::Request, Expects::Answer)
