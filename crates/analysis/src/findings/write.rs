@@ -69,13 +69,19 @@ impl FindingWriter<'_> {
         let through = library_function.as_ref().map(|name| format!("through {name}"));
         let on = thing.filter(|thing| !thing.is_in_words_of(meaning));
         let on = on.map(|thing| format!("on {}", thing.describe()));
-        let server = (thing.filter(|_| meaning.evidence == FrameEvidence::NameLookup))
+        // Whoever gave up at a timeout was woken by nobody whom the chain could name.
+        let is_unanswered = own_end && meaning.evidence.is_request();
+        let server = thing
+            .filter(|_| is_unanswered || meaning.evidence == FrameEvidence::NameLookup)
             .and_then(|thing| thing.process.as_ref())
             .map(|server| format!("served by {} {}", self.words.process_name(server), server.tgid));
         let waiter = FindingHop {
             waited_on: thing.map(|thing| thing.name.clone()),
             library_function,
-            addition: through.or(on).or(server),
+            addition: through.or_else(|| match (on, server) {
+                (Some(on), Some(server)) => Some(format!("{on}, {server}")),
+                (on, server) => on.or(server),
+            }),
             ..waiter
         };
         let mut chain = vec![waiter];
