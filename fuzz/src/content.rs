@@ -79,6 +79,7 @@ fn filesystem(u: Bytes) -> Result<Filesystem> {
         mount_point: text(u)?,
         block_device: text(u)?,
         disks: text(u)?,
+        server: text(u)?,
     })
 }
 

@@ -1,10 +1,11 @@
-//! The filesystems on block devices, and the disks below them.
+//! The filesystems on block devices, and the disks below them; and those of file servers.
 //!
 //! ```text
 //! /proc/self/mountinfo         8:3 /srv ext4            a superblock's device, its kind, its place
 //! /sys/dev/block/8:3           -> …/block/sda/sda3      a partition, in the folder of its disk
 //! /sys/class/block/dm-0/slaves sda3 sdb1                what a mapped device is made of
 //! /sys/block/loop0/loop/backing_file  /srv/image        what a loop device is made of
+//! /proc/self/mountinfo         0:52 /mnt nfs4 files.example:/export
 //! ```
 //!
 //! What can't be followed to its end is left out: no disk is claimed.
@@ -36,7 +37,10 @@ struct BackingFile {
     size: u64,
 }
 
-/// Finds the filesystems on block devices that are mounted here.
+/// The kinds of filesystems whose files a server has, which the mount's source names.
+const REMOTE: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "lustre"];
+
+/// Finds the filesystems on block devices and of file servers that are mounted here.
 pub(crate) fn find_filesystems() -> Vec<Filesystem> {
     let mounts = cgroup2::parse_all_mounts(&cgroup2::read_mountinfo());
     let identify = |path: &Path| {
@@ -76,6 +80,15 @@ impl Finder<'_> {
     fn filesystem(&self, device: u32, depth: u8) -> Option<Filesystem> {
         let depth = depth.checked_sub(1)?;
         let mount = self.mounts.get(&device)?;
+        if REMOTE.contains(&mount.kind.as_str()) {
+            return Some(Filesystem {
+                device,
+                kind: mount.kind.clone(),
+                mount_point: mount.mount_point.clone(),
+                server: mount.source.clone(),
+                ..Filesystem::default()
+            });
+        }
         let (block_device, disks) = match mount.kind.as_str() {
             "overlay" => self.below_overlay(mount, depth)?,
             "btrfs" => self.below_btrfs(mount, depth)?,
@@ -91,6 +104,7 @@ impl Finder<'_> {
             mount_point: mount.mount_point.clone(),
             block_device,
             disks: join(disks),
+            server: String::new(),
         })
     }
 
@@ -151,7 +165,8 @@ impl Finder<'_> {
         let mut below = BTreeSet::new();
         for directory in overlay_directories(&mount.options)? {
             let device = (self.identify)(&directory)?.device;
-            let Filesystem { block_device, disks, .. } = self.filesystem(device, depth)?;
+            let below_it = self.filesystem(device, depth).filter(|it| !it.is_remote())?;
+            let Filesystem { block_device, disks, .. } = below_it;
             below.insert((block_device, disks));
         }
         let (block_device, disks) = below.pop_first().filter(|_| below.is_empty())?;
@@ -327,8 +342,10 @@ mod tests {
         assert_eq!(on("/un known"), "ext4 loop2 ");
         assert_eq!(on("/merged"), "overlay sda1 sda");
         assert_eq!(on("/pool"), "btrfs  sda,sdb");
+        assert_eq!((on("/nfs").as_str(), found["/nfs"].server.as_str()), ("nfs4  ", "server:/x"));
+        assert!(found.iter().all(|(path, it)| it.is_remote() == (path == "/nfs")), "{found:#?}");
         // On no block device, or on several in a way that does not tell which file is on which.
-        assert_eq!(found.len(), 7, "{found:#?}");
+        assert_eq!(found.len(), 8, "{found:#?}");
         assert!(found["/"].shares_disk_with(&found["/image"]));
         assert!(!found["/"].shares_disk_with(&found["/memory"]));
         assert!(!found["/un known"].shares_disk_with(&found["/un known"]));

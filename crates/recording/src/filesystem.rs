@@ -1,10 +1,11 @@
-//! Filesystems on block devices, as a recording's end found them mounted.
+//! Filesystems on block devices and of file servers, as a recording's end found them mounted.
 
-/// A mounted filesystem whose files are on a block device, and the disks below that.
+/// A mounted filesystem whose files are on a block device, and the disks below that; or on a file server.
 ///
 /// ```text
 /// files on /srv ── device 8:3 ── sda3 (a partition) ── sda
 /// files on /img ── device 7:0 ── loop0 ── /srv/image, a file on sda3 ── sda
+/// files on /mnt ── device 0:52 ── files.example:/export
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filesystem {
@@ -20,9 +21,18 @@ pub struct Filesystem {
     /// The whole disks below that device, sorted, with commas: `sda`, `nvme0n1,nvme1n1`. Empty if they
     /// could not be told.
     pub disks: String,
+    /// The server that has its files, and what it is called there, as it was mounted: `files.example:/export`.
+    /// Empty if it is on a block device.
+    pub server: String,
 }
 
 impl Filesystem {
+    /// Returns whether a server has its files, and no disk of this machine.
+    #[must_use]
+    pub fn is_remote(&self) -> bool {
+        !self.server.is_empty()
+    }
+
     /// Returns the whole disks that it lies on; none if they are not known.
     pub fn disks(&self) -> impl Iterator<Item = &str> {
         self.disks.split(',').filter(|name| !name.is_empty())

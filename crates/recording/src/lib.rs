@@ -227,7 +227,7 @@ pub struct Recording {
     pub pipe_holders: Vec<PipeHolder>,
     /// What kept threads stopped then: tracers and frozen cgroups.
     pub stopped_threads: Vec<StoppedThread>,
-    /// The filesystems that were on block devices when the window closed, by device.
+    /// The filesystems that were on block devices or file servers when the window closed, by device.
     pub filesystems: BTreeMap<u32, Filesystem>,
     /// The clocks, read every second or so.
     pub clocks: Vec<Clocks>,

@@ -52,6 +52,7 @@ fn filesystem(device: u32, mount_point: &str, block_device: &str, disks: &str) -
         mount_point: mount_point.to_owned(),
         block_device: block_device.to_owned(),
         disks: disks.to_owned(),
+        server: String::new(),
     }
 }
 
@@ -111,6 +112,46 @@ fn a_disk_that_is_not_known_is_not_guessed() {
         let last = &found.lines.last().unwrap().text;
         assert!(last.starts_with("which disk is not known; others waited for disks too"), "{last}");
     }
+}
+
+/// Who waits for changes of others to be written before it may change anything waits for the journal; who syncs,
+/// for the disk.
+#[test]
+fn a_wait_for_a_journal_is_told_from_a_sync() {
+    for (functions, said) in [
+        (
+            ["wait_transaction_locked", "start_this_handle", "ext4_create"],
+            "the journal of the disk sda1",
+        ),
+        (["jbd2_log_wait_commit", "ext4_sync_file", "do_fsync"], "the disk sda1"),
+    ] {
+        let mut r = writers([Some(1); 4]);
+        let stack = kernel(&mut r, &["schedule", functions[0], functions[1], functions[2]]);
+        edit(&mut r, |rows| {
+            for row in rows.iter_mut().filter(|row| row.tid.0 == 7) {
+                row.kernel_stack = stack;
+            }
+        });
+        let found = first_finding(r, &[filesystem(1, "/srv", "sda1", "sda")]);
+        assert!(found.text.contains(&format!("waits for {said} (ext4, /srv)")), "{found:#?}");
+    }
+}
+
+/// A page of a file on NFS is read in by nobody's disk either.
+#[test]
+fn a_page_of_a_file_on_a_server_is_waited_for_there() {
+    let server = Filesystem {
+        device: 1,
+        kind: "cifs".to_owned(),
+        mount_point: "/srv".to_owned(),
+        server: "//files/share".to_owned(),
+        ..Filesystem::default()
+    };
+    let found = first_finding(writers([Some(1); 4]), &[server]);
+    assert!(
+        found.text.contains("waits for the file server //files/share (cifs, /srv)"),
+        "{found:#?}"
+    );
 }
 
 /// Thread 7 waits for a thread of the kernel of this name, which waits for a disk.

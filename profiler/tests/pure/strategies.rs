@@ -301,13 +301,15 @@ fn fuse_server() -> impl Strategy<Value = FuseServer> {
 }
 
 fn filesystem() -> impl Strategy<Value = Filesystem> {
-    (any::<u32>(), "[a-z]{1,6}", ".{0,9}", "[a-z]{0,4}", "[a-z,]{0,9}").prop_map(
-        |(device, kind, mount_point, block_device, disks)| Filesystem {
+    let names = ("[a-z]{0,4}", "[a-z,]{0,9}", ".{0,9}");
+    (any::<u32>(), "[a-z]{1,6}", ".{0,9}", names).prop_map(
+        |(device, kind, mount_point, (block_device, disks, server))| Filesystem {
             device,
             kind,
             mount_point,
             block_device,
             disks,
+            server,
         },
     )
 }

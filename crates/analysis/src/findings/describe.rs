@@ -82,10 +82,19 @@ impl Words<'_> {
                 return "waits for a FUSE server".to_owned();
             }
             Some(KernelWait::NetworkFilesystem) => {
-                return "waits for a network filesystem".to_owned();
+                let server = (slept.filesystem)
+                    .and_then(|device| self.recording.filesystems.get(&device))
+                    .filter(|known| known.is_remote());
+                return match server {
+                    Some(server) => format!("waits for {}", describe_disk(server)),
+                    None => "waits for a network filesystem".to_owned(),
+                };
             }
             Some(KernelWait::Writeback) => {
                 return format!("waits for {} to write back", self.disk(Some(slept), own));
+            }
+            Some(KernelWait::Journal) => {
+                return format!("waits for the journal of {}", self.disk(Some(slept), own));
             }
             Some(KernelWait::Memory(memory)) => return memory.describe().to_owned(),
             Some(KernelWait::Connect) => {
@@ -180,6 +189,9 @@ impl Words<'_> {
                 Some(KernelWait::Writeback) => {
                     format!("waits for {} to write back", self.disk(slept, own))
                 }
+                Some(KernelWait::Journal) => {
+                    format!("waits for the journal of {}", self.disk(slept, own))
+                }
                 Some(KernelWait::Memory(memory)) => memory.describe_at_disk().to_owned(),
                 _ => format!("waits for {}", self.disk(slept, own)),
             },
@@ -222,7 +234,7 @@ impl Words<'_> {
         let known = known
             .or_else(|| filesystem_of_kernel_thread(self.recording, self.programs.program(own)));
         match known {
-            Some(known) => format!("the disk {}", describe_disk(known)),
+            Some(known) => describe_disk(known),
             None => "the disk".to_owned(),
         }
     }

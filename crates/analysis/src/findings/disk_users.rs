@@ -33,13 +33,17 @@ const MAIN_FILE: f64 = 0.9;
 /// The most characters of a path.
 const MAX_PATH: usize = 64;
 
-/// Describes a disk: `sda1 (ext4, /var/lib/postgresql)`.
+/// Describes a disk, `the disk sda1 (ext4, /var/lib/postgresql)`, or a server:
+/// `the file server files.example:/export (nfs4, /mnt)`.
 pub(super) fn describe_disk(filesystem: &Filesystem) -> String {
-    let Filesystem { kind, mount_point, block_device, .. } = filesystem;
-    let path = cut_path(mount_point);
+    let Filesystem { kind, mount_point, block_device, server, .. } = filesystem;
+    let (kind, path) = (text::terminal(kind), cut_path(mount_point));
+    if filesystem.is_remote() {
+        return format!("the file server {} ({kind}, {path})", cut_path(server));
+    }
     match block_device.as_str() {
-        "" => format!("({}, {path})", text::terminal(kind)),
-        name => format!("{} ({}, {path})", text::terminal(name), text::terminal(kind)),
+        "" => format!("the disk ({kind}, {path})"),
+        name => format!("the disk {} ({kind}, {path})", text::terminal(name)),
     }
 }
 
@@ -126,7 +130,12 @@ pub(super) fn name_in(
     };
     let filesystem =
         path.iter().rev().find_map(of_hop).or_else(|| meaning.filesystem.and_then(by_device));
-    let others = find_others(users, own, filesystem, recording, programs);
+    // Who else asks a server, nobody here knows.
+    let is_remote = filesystem.is_some_and(Filesystem::is_remote);
+    let others = match is_remote {
+        true => Vec::new(),
+        false => find_others(users, own, filesystem, recording, programs),
+    };
     let file = root.main_file(MAIN_FILE).filter(|_| meaning.filesystem.is_some());
     let file = file.and_then(|file| path_of(recording, file));
     let names: Vec<String> = (others.iter())
@@ -145,7 +154,7 @@ pub(super) fn name_in(
         finding.lines.push(FindingLine::without_function(words.join("; "), 0.0, false));
     }
     let others = others.into_iter().map(|(_, user)| user).collect();
-    finding.disk = filesystem.map(|known| FindingDisk {
+    finding.disk = filesystem.filter(|_| !is_remote).map(|known| FindingDisk {
         device: known.block_device.clone(),
         filesystem: known.kind.clone(),
         mount_point: known.mount_point.clone(),
@@ -166,6 +175,9 @@ fn find_others(
     let mut others: IndexMap<(ProgramId, Option<String>), DiskUse> = IndexMap::new();
     for (&(program, in_target, device), used) in &users.0 {
         let known = device.and_then(|device| recording.filesystems.get(&device));
+        if known.is_some_and(Filesystem::is_remote) {
+            continue;
+        }
         let other_device = match (filesystem, known) {
             (Some(wanted), Some(known)) => {
                 let is_same_device = wanted.device == known.device

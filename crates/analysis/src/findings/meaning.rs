@@ -78,6 +78,8 @@ pub(super) enum KernelWait {
     NetworkFilesystem,
     /// The disk, as it can't write as fast as pages are changed.
     Writeback,
+    /// The journal of the filesystem, until the changes that are on their way to it are written.
+    Journal,
     /// Whoever listens, until it accepts the connection.
     Connect,
     /// Whoever opens a named pipe (FIFO) at its other end.
@@ -482,6 +484,33 @@ fn find_kernel_wait(
         .or_else(|| filesystem.map(|(_, wait)| wait))
 }
 
+/// How functions begin that wait before they change anything until a journal has room, or has written what
+/// others changed. A sync is none of them: it wants its own changes on the disk.
+const JOURNALS: &[&str] = &[
+    "wait_transaction_locked",
+    "wait_transaction_switching",
+    "add_transaction_credits",
+    "start_this_handle",
+    "jbd2_journal_wait_updates",
+    "xlog_grant_head_wait",
+    "wait_current_trans",
+];
+
+/// How functions of filesystems begin whose files a server has.
+const REMOTE_FILESYSTEMS: &[&str] = &[
+    "nfs_",
+    "nfs4_",
+    "nfs3_",
+    "rpc_",
+    "__rpc_",
+    "cifs_",
+    "smb2_",
+    "ceph_",
+    "v9fs_",
+    "p9_client_",
+    "p9_virtio_",
+];
+
 /// Returns what a kernel function waits for that belongs to a filesystem or a connection.
 fn find_filesystem_wait(name: &str) -> Option<KernelWait> {
     let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
@@ -491,10 +520,12 @@ fn find_filesystem_wait(name: &str) -> Option<KernelWait> {
     }
     if begins(&["fuse_", "__fuse_", "request_wait_answer"]) {
         Some(KernelWait::Fuse)
-    } else if begins(&["nfs_", "nfs4_", "nfs3_", "rpc_", "__rpc_", "cifs_", "smb2_", "ceph_"]) {
+    } else if begins(REMOTE_FILESYSTEMS) {
         Some(KernelWait::NetworkFilesystem)
     } else if begins(&["balance_dirty_pages"]) {
         Some(KernelWait::Writeback)
+    } else if begins(JOURNALS) {
+        Some(KernelWait::Journal)
     } else if begins(&["inet_stream_connect", "__inet_stream_connect", "unix_stream_connect"]) {
         Some(KernelWait::Connect)
     } else if begins(&["fifo_open"]) {

@@ -81,7 +81,7 @@ pub struct Slice {
     pub quotas: Vec<CpuQuota>,
     /// Who held the locks in memory that somebody still waited for: at the end.
     pub lock_owners: Vec<LockOwner>,
-    /// Filesystems on block devices: at the end.
+    /// Filesystems on block devices and of file servers: at the end.
     pub filesystems: Vec<Filesystem>,
     /// Who had pipes open at which somebody still waited: at the end.
     pub pipe_holders: Vec<PipeHolder>,

@@ -1,4 +1,4 @@
-//! `filesystems`: those on block devices, a row each.
+//! `filesystems`: those on block devices and of file servers, a row each.
 
 use arrow_array::{Array as _, StructArray};
 
@@ -7,7 +7,7 @@ use crate::{
     Filesystem,
     stream::{
         TableError,
-        column::{Column, Text, U32, columns},
+        column::{Column, Later, OptionalText, Text, U32, columns},
     },
 };
 
@@ -18,6 +18,7 @@ columns! {
         mount_point: Text = row.mount_point.as_str(),
         block_device: Text = row.block_device.as_str(),
         disks: Text = row.disks.as_str(),
+        server: Later<OptionalText> = row.is_remote().then(|| row.server.as_str().into()),
     }
 }
 
@@ -31,12 +32,14 @@ impl Table for Filesystem {
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
         let columns = FilesystemColumns::find(table)?;
         Ok(Rows::collect(table.len(), |row| {
+            let server = columns.server.as_ref().and_then(|texts| texts.get(row));
             Some(Self {
                 device: columns.device.at(row),
                 kind: columns.kind.at(row),
                 mount_point: columns.mount_point.at(row),
                 block_device: columns.block_device.at(row),
                 disks: columns.disks.at(row),
+                server: server.unwrap_or_default(),
             })
         }))
     }
