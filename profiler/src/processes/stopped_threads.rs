@@ -64,9 +64,9 @@ pub(crate) fn find_stopped_threads(open: &[Wait]) -> Vec<StoppedThread> {
 
 /// Finds who traces a thread, if that one has it stopped just now.
 fn find_tracer(tgid: Tgid, tid: Tid) -> Option<PeerProcess> {
-    let tracer = parse_tracer(&read_status(&format!("/proc/{tgid}/task/{tid}/status"))?)?;
+    let tracer = parse_tracer(&read_status(format!("/proc/{tgid}/task/{tid}/status"))?)?;
     // Each thread of a debugger may be the one that traces.
-    let process = parse_process(&read_status(&format!("/proc/{tracer}/status"))?)?;
+    let process = parse_process(&read_status(format!("/proc/{tracer}/status"))?)?;
     let comm = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
     let comm = String::from_utf8_lossy(&comm).trim_end_matches('\n').to_owned();
     Some(PeerProcess { tgid: process, comm })

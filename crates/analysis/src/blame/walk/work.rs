@@ -282,6 +282,8 @@ impl Walker<'_> {
             && process.is_some_and(|process| self.blame.process_wakes.serves_alone(process))
             && is_request_taken
             && self.is_mostly_asleep(leg.thread, rest)
+            // Nor would anybody have seen an ask of which the record is lost.
+            && self.blame.gaps.last_end(None, rest.from, rest.to).is_none()
     }
 
     /// Returns whether a thread was awake for so little of a stretch that hardly anything can have come
