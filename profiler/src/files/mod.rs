@@ -181,11 +181,8 @@ impl Files {
         {
             return;
         }
-        match self.brief.remove_seen(file.inode) {
-            Some(BriefSocket { namespace, end, peer, addresses }) => {
-                self.add_socket((file, namespace), end, peer, addresses);
-            }
-            None => self.brief.note_missed(tgid, waited),
+        if !self.add_brief_socket(file) {
+            self.brief.note_missed(tgid, waited);
         }
     }
 
@@ -362,17 +359,22 @@ impl Files {
             let sockets = dumps.get(&protocol).and_then(|dump| dump.as_ref().ok());
             let found = sockets.and_then(|sockets| sockets.get(protocol, file.inode));
             let Some((end, peer)) = found else {
-                match self.brief.remove_seen(file.inode) {
-                    Some(BriefSocket { namespace, end, peer, addresses }) => {
-                        self.add_socket((file, namespace), end, peer, addresses);
-                    }
-                    None => self.record_missed(file),
+                if !self.add_brief_socket(file) {
+                    self.record_missed(file);
                 }
                 continue;
             };
             let addresses = sockets.and_then(|sockets| sockets.addresses(protocol, file.inode));
             self.add_socket((file, namespace), end, peer, addresses);
         }
+    }
+
+    /// Adds a socket that is closed as it was while it was open; false if nobody saw it then.
+    fn add_brief_socket(&mut self, file: FileId) -> bool {
+        let Some(seen) = self.brief.remove_seen(file.inode) else { return false };
+        let BriefSocket { namespace, end, peer, addresses } = seen;
+        self.add_socket((file, namespace), end, peer, addresses);
+        true
     }
 
     /// Adds what was found of a socket, and has its other end searched for.

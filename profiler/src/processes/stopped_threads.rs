@@ -11,8 +11,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fs::File,
-    io::Read as _,
     path::Path,
     time::{Duration, Instant},
 };
@@ -26,7 +24,7 @@ use super::{
     cgroup_paths::CgroupHierarchy,
     proc_files::{self, Controllers},
 };
-use crate::cgroup2;
+use crate::{cgroup2, proc_files::read_beginning};
 
 /// The most threads that are looked at.
 const MAX_THREADS: usize = 4_096;
@@ -64,18 +62,16 @@ pub(crate) fn find_stopped_threads(open: &[Wait]) -> Vec<StoppedThread> {
 
 /// Finds who traces a thread, if that one has it stopped just now.
 fn find_tracer(tgid: Tgid, tid: Tid) -> Option<PeerProcess> {
-    let tracer = parse_tracer(&read_status(format!("/proc/{tgid}/task/{tid}/status"))?)?;
+    let tracer = parse_tracer(read_status(&format!("{tgid}/task/{tid}")).as_bytes())?;
     // Each thread of a debugger may be the one that traces.
-    let process = parse_process(&read_status(format!("/proc/{tracer}/status"))?)?;
-    let comm = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
-    let comm = String::from_utf8_lossy(&comm).trim_end_matches('\n').to_owned();
+    let process = parse_process(read_status(&tracer.to_string()).as_bytes())?;
+    let comm = read_beginning(Path::new(&format!("/proc/{process}/comm")), MAX_STATUS);
+    let comm = comm.trim_end_matches('\n').to_owned();
     Some(PeerProcess { tgid: process, comm })
 }
 
-fn read_status(path: impl AsRef<Path>) -> Option<Vec<u8>> {
-    let mut text = Vec::new();
-    File::open(path).ok()?.take(MAX_STATUS).read_to_end(&mut text).ok()?;
-    Some(text)
+fn read_status(task: &str) -> String {
+    read_beginning(Path::new(&format!("/proc/{task}/status")), MAX_STATUS)
 }
 
 /// Parses the tracer's thread from the `status` of a thread that is stopped by it. A tracer of another PID

@@ -101,6 +101,11 @@ fn who_lost_its_cpu_waits_for_whoever_its_preemptor_waits_for() {
     assert!(blame.contains(&("cpu_queue 8".to_owned(), 3)), "{blame:?}");
 }
 
+/// The ticks of one kind of blame, on whatever chains.
+fn sum_ticks(blame: &[(String, u64)], what: &str) -> u64 {
+    blame.iter().filter(|(word, _)| word == what).map(|(_, ticks)| ticks).sum()
+}
+
 /// Thread 8 asks 9 at tick 2, and 9 asks 6, which takes 8's CPU before 8 waits for 9.
 #[test]
 fn who_lost_its_cpu_to_a_third_waits_for_the_one_that_it_had_asked() {
@@ -117,14 +122,19 @@ fn who_lost_its_cpu_to_a_third_waits_for_the_one_that_it_had_asked() {
         name_preemptor(&mut recording, 6);
         first_wait(&mut recording)
     };
-    let time = |blame: &[(String, u64)], what: &str| -> u64 {
-        blame.iter().filter(|(word, _)| word == what).map(|(_, ticks)| ticks).sum()
-    };
     let blame = behind_a_third(8);
-    assert_eq!((time(&blame, "work 6"), time(&blame, "cpu_queue 8")), (4, 0), "{blame:?}");
+    assert_eq!(
+        (sum_ticks(&blame, "work 6"), sum_ticks(&blame, "cpu_queue 8")),
+        (4, 0),
+        "{blame:?}"
+    );
     // Somebody else asked 9: until 8 has a CPU, 9 does nothing for it.
     let blame = behind_a_third(5);
-    assert_eq!((time(&blame, "work 6"), time(&blame, "cpu_queue 8")), (1, 3), "{blame:?}");
+    assert_eq!(
+        (sum_ticks(&blame, "work 6"), sum_ticks(&blame, "cpu_queue 8")),
+        (1, 3),
+        "{blame:?}"
+    );
 }
 
 /// As before, but 6 takes the CPU from 9 before that one waits for it, at tick 9, when 8 waits already.
@@ -146,14 +156,19 @@ fn who_lost_its_cpu_waits_for_one_that_lost_its_own_to_whom_it_asked() {
         name_preemptor(&mut recording, 6);
         first_wait(&mut recording)
     };
-    let time = |blame: &[(String, u64)], what: &str| -> u64 {
-        blame.iter().filter(|(word, _)| word == what).map(|(_, ticks)| ticks).sum()
-    };
     let blame = behind_two(9);
-    assert_eq!((time(&blame, "cpu_queue 8"), time(&blame, "cpu_queue 9")), (0, 0), "{blame:?}");
+    assert_eq!(
+        (sum_ticks(&blame, "cpu_queue 8"), sum_ticks(&blame, "cpu_queue 9")),
+        (0, 0),
+        "{blame:?}"
+    );
     // Somebody else asked 6: it keeps 9 from its CPU.
     let blame = behind_two(5);
-    assert_eq!((time(&blame, "cpu_queue 8"), time(&blame, "cpu_queue 9")), (0, 4), "{blame:?}");
+    assert_eq!(
+        (sum_ticks(&blame, "cpu_queue 8"), sum_ticks(&blame, "cpu_queue 9")),
+        (0, 4),
+        "{blame:?}"
+    );
 }
 
 fn recording_of_two_that_wait_for_each_other() -> Recording {

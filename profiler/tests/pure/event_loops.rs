@@ -558,20 +558,25 @@ fn a_timer_of_the_loop_that_the_answer_comes_out_of_was_waited_for() {
     assert_eq!(scene.blame(), ticks(&[("work 20", 3), ("timer", 15)]));
 }
 
+/// Has the loop's last poll have this timeout.
+fn blame_with_timeout(mut scene: Scene, timeout_ms: i64) -> BTreeMap<String, u64> {
+    edit(&mut scene.recording, |waits| {
+        let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(LOOP));
+        let call = syscall(EPOLL_WAIT, [5, 0, 1, timeout_ms as u64, 0, 0]);
+        last.expect("a wait").syscall = call;
+    });
+    scene.blame()
+}
+
 #[test]
 fn a_timer_that_was_due_while_the_loop_was_awake_was_waited_for() {
     // The loop's last poll was to last until 20 ticks; B woke it at 18, and it answers at 20.
     let blame = |timeout_ms: i64| {
-        let mut scene = Scene::new(24)
+        let scene = Scene::new(24)
             .thread(A, RECVFROM, "##..................####", &[LOOP])
             .thread(LOOP, EPOLL_WAIT, "..##....#....#....######", &[A, B, B, B])
             .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP]);
-        edit(&mut scene.recording, |waits| {
-            let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(LOOP));
-            let call = syscall(EPOLL_WAIT, [5, 0, 1, timeout_ms as u64, 0, 0]);
-            last.expect("a wait").syscall = call;
-        });
-        scene.blame()
+        blame_with_timeout(scene, timeout_ms)
     };
     assert_eq!(blame(6), ticks(&[("work 20", 2), ("timer", 16)]));
     assert_eq!(blame(60), ticks(&[("work 20", 2), ("event_loop", 16)]));
@@ -582,17 +587,12 @@ fn a_timer_that_was_due_while_the_loop_was_awake_was_waited_for() {
 #[test]
 fn an_answer_to_another_client_does_not_hide_a_timer_that_was_due() {
     let blame = |timeout_ms: i64| {
-        let mut scene = Scene::new(24)
+        let scene = Scene::new(24)
             .thread(A, RECVFROM, "##..................####", &[LOOP])
             .thread(LOOP, EPOLL_WAIT, "..##....#.........######", &[A, B, V])
             .thread(V, RECVFROM, ".........###############", &[LOOP])
             .thread(B, RECVFROM, "########################", &[]);
-        edit(&mut scene.recording, |waits| {
-            let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(LOOP));
-            let call = syscall(EPOLL_WAIT, [5, 0, 1, timeout_ms as u64, 0, 0]);
-            last.expect("a wait").syscall = call;
-        });
-        scene.blame()
+        blame_with_timeout(scene, timeout_ms)
     };
     assert_eq!(blame(11), ticks(&[("work 20", 2), ("timer", 16)]));
     assert_eq!(blame(-1), ticks(&[("work 20", 3), ("work 50", 9), ("event_loop", 6)]));
@@ -602,17 +602,12 @@ fn an_answer_to_another_client_does_not_hide_a_timer_that_was_due() {
 #[test]
 fn who_was_asked_unseen_may_have_been_asked_for_another_than_who_has_a_timer() {
     let blame = |timeout_ms: i64| {
-        let mut scene = Scene::new(24)
+        let scene = Scene::new(24)
             .thread(A, RECVFROM, "##..................####", &[LOOP])
             .thread(LOOP, EPOLL_WAIT, "..##....#.........######", &[A, B, V])
             .thread(V, RECVFROM, "########################", &[])
             .thread(B, RECVFROM, "########################", &[]);
-        edit(&mut scene.recording, |waits| {
-            let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(LOOP));
-            let call = syscall(EPOLL_WAIT, [5, 0, 1, timeout_ms as u64, 0, 0]);
-            last.expect("a wait").syscall = call;
-        });
-        scene.blame()
+        blame_with_timeout(scene, timeout_ms)
     };
     assert_eq!(blame(11), ticks(&[("work 20", 2), ("event_loop", 16)]));
     assert_eq!(blame(-1), ticks(&[("work 20", 4), ("work 50", 14)]));

@@ -45,6 +45,9 @@ impl Gangs {
     pub(super) fn new(recording: &Recording, patterns: &[PatternAnalysis]) -> Self {
         let waits = &recording.waits;
         let words = find_words(recording, patterns);
+        if words.iter().all(Option::is_none) {
+            return Self::default();
+        }
         let mut sleeps: HashMap<Word, Vec<Sleep>> = HashMap::new();
         for row in waits.rows() {
             if let (Some(Some(word)), Some(until)) =

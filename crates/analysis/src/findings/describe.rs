@@ -66,13 +66,11 @@ impl Words<'_> {
             FrameEvidence::NameLookup => {
                 return format!("waits for {}", name_server(thing));
             }
-            FrameEvidence::Output => {
-                return match next {
-                    Some(next) => format!("waits for {next}"),
-                    None => "waits to connect or to send".to_owned(),
-                };
+            FrameEvidence::Output if next.is_none() => {
+                return "waits to connect or to send".to_owned();
             }
-            FrameEvidence::Request
+            FrameEvidence::Output
+            | FrameEvidence::Request
             | FrameEvidence::WorkerLoop
             | FrameEvidence::OwnCoroutine
             | FrameEvidence::None => {}
