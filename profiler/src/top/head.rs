@@ -2,6 +2,7 @@
 
 use offwake_analysis::{
     report::LedgerEntry,
+    text::cut_chars,
     top::{FindingPart, TargetState, TopData, WindowLoss},
 };
 use offwake_recording::units::Nanos;
@@ -21,12 +22,14 @@ use super::{
 
 /// From this height on the whole target's ledger is drawn as a bar, and not only in figures.
 const HEIGHT_FOR_BAR: u16 = 16;
+/// What is left of the target's name on the narrowest screen, in characters: `pid 12…`.
+const SHORTEST_TARGET: usize = 7;
 
 impl Screen<'_> {
     /// Returns the lines above the tables, for a screen of this size.
     pub(super) fn head_lines(&self, screen: Rect, data: &TopData) -> Vec<Line<'static>> {
         let ledger = self.view.figures(data).ledger();
-        let mut lines = vec![self.title(data)];
+        let mut lines = vec![self.title(data, screen.width)];
         if self.view.input == InputMode::Help {
             return lines;
         }
@@ -53,30 +56,45 @@ impl Screen<'_> {
         frame.render_widget(Paragraph::new(lines), area);
     }
 
-    fn title(&self, data: &TopData) -> Line<'static> {
+    /// Returns the first line. Where it is too long the target's name is cut, and not what the keys
+    /// have set: who does not see a filter takes the rows for all that there are.
+    fn title(&self, data: &TopData, width: u16) -> Line<'static> {
         let figures = self.view.figures(data);
         let header = &data.header;
-        let span = match self.view.period() {
-            Period::Window => format!("the last {}", figures.length),
-            Period::Totals => format!("{} since the start", figures.length),
+        let period = match self.view.period() {
+            Period::Window => format!(", the last {}", figures.length),
+            Period::Totals => format!(", {} since the start", figures.length),
         };
+        let settings = Line::from(self.settings(header.target_state));
+        let program = "offwake top: ";
+        let room = usize::from(width)
+            .saturating_sub(program.len() + period.chars().count() + settings.width())
+            .max(SHORTEST_TARGET);
+        let target = cut_chars(&header.target, room);
         let mut title = vec![
-            self.piece(TextRole::Title, format!("offwake top: {}", header.target)),
-            self.piece(TextRole::Text, format!(", {span}")),
+            self.piece(TextRole::Title, format!("{program}{target}")),
+            self.piece(TextRole::Text, period),
         ];
-        if header.target_state == TargetState::Ended {
-            title.push(self.piece(TextRole::Loud, "  NO THREAD OF THE TARGET LIVES"));
+        title.extend(settings);
+        Line::from(title)
+    }
+
+    /// Returns what the keys have set, and whether the target has ended.
+    fn settings(&self, target_state: TargetState) -> Vec<Piece<'static>> {
+        let mut settings = Vec::new();
+        if target_state == TargetState::Ended {
+            settings.push(self.piece(TextRole::Loud, "  NO THREAD OF THE TARGET LIVES"));
         }
         if self.view.updates == UpdateMode::Paused {
-            title.push(self.piece(TextRole::Loud, "  PAUSED"));
+            settings.push(self.piece(TextRole::Loud, "  PAUSED"));
         }
         if self.view.idle_rows() == IdleRows::Hidden {
-            title.push(self.piece(TextRole::Text, "  idle hidden"));
+            settings.push(self.piece(TextRole::Text, "  idle hidden"));
         }
         if !self.view.filter().is_empty() {
-            title.push(self.piece(TextRole::Loud, format!("  filter: {}", self.view.filter())));
+            settings.push(self.piece(TextRole::Loud, format!("  filter: {}", self.view.filter())));
         }
-        Line::from(title)
+        settings
     }
 
     fn cost_and_loss(&self, data: &TopData) -> Line<'static> {

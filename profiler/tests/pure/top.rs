@@ -121,6 +121,31 @@ fn the_first_lines_of_a_small_screen_name_the_cause() {
     }
 }
 
+/// With a process number of five digits a filter of 16 characters was cut on 80 columns.
+#[test]
+fn a_filter_is_shown_whole_however_long_the_name_of_the_target_is() {
+    let mut picture = replayed("demo");
+    let mut filtered = ViewState::default();
+    press(&mut filtered, &picture, &typed("/OW-WAITER futex"));
+    press(&mut filtered, &picture, &[Key::Enter]);
+    let mut paused = filtered.clone();
+    press(&mut paused, &picture, &[Key::Char('p')]);
+    for target in ["pid 7", "pid 4194303 offwake-workload", &"container name ".repeat(9)] {
+        target.clone_into(&mut picture.header.target);
+        for size in [SMALL, (72, 24), LARGE] {
+            let first_line = |view| text(view, &picture, size).lines().next().unwrap().to_owned();
+            let (running, still) = (first_line(&filtered), first_line(&paused));
+            assert!(running.ends_with("  filter: OW-WAITER futex"), "{size:?}: {running}");
+            assert!(running.starts_with("offwake top: pid") || target.len() > 30, "{running}");
+            assert!(still.ends_with("  PAUSED  filter: OW-WAITER futex"), "{size:?}: {still}");
+            assert!(still.contains(", the last "), "{size:?}: {still}");
+        }
+    }
+    // Where nothing is set and there is room, the name is whole.
+    let first_line = text(&ViewState::default(), &picture, LARGE);
+    assert!(first_line.contains(&"container name ".repeat(9)), "{first_line}");
+}
+
 #[test]
 fn a_finding_on_screen_has_its_cause_with_it_and_one_without_cause_has_none() {
     for name in ["demo", "disk", "make", "pipe", "python", "redis", "tree"] {
