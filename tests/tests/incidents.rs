@@ -1,9 +1,12 @@
 //! Incidents that are quick, and whose cause offwake names. `cargo xtask incidents` runs all of them.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context as _, Result, ensure};
-use offwake_tests::incidents::{self, FIRST_CARD, INCIDENTS, Keep, Measure, Options};
+use offwake_tests::{
+    incidents::{self, FIRST_CARD, INCIDENTS, Keep, Measure, Options},
+    paths,
+};
 
 /// Demands that the trouble is what the incident says, by evidence that is none of offwake's.
 fn check_trouble(name: &str) -> Result<()> {
@@ -15,10 +18,16 @@ fn check_trouble(name: &str) -> Result<()> {
 /// Demands that offwake names the cause in the first lines and on the page's first card, and blames
 /// nobody else.
 fn check_cause(name: &str) -> Result<()> {
-    let options =
-        Options { keep: Keep::Nothing, measure: Measure::Nothing, card: FIRST_CARD.to_owned() };
+    let directory = paths::scratch_directory()?;
+    let options = Options {
+        keep: Keep::In(directory.path().to_owned()),
+        measure: Measure::Nothing,
+        card: FIRST_CARD.to_owned(),
+    };
     let verdict = incidents::run(incidents::find(name)?, &options)?;
-    ensure!(verdict.is_expected(), "{name}: {verdict:?}");
+    // What is seen of a failure on another machine is this text alone.
+    let summary = fs::read_to_string(directory.path().join(format!("{name}.summary")));
+    ensure!(verdict.is_expected(), "{name}: {verdict:?}\n{}", summary?);
     Ok(())
 }
 
