@@ -144,8 +144,8 @@ mod tests {
         let reason = reason.map(str::to_owned);
         let (tgid, comm, depth, holder) = (tid, None, None, None);
         let (kind, ns, idle, chain) = (kind.to_owned(), 10, false, Vec::new());
-        let container = None;
-        Blame { kind, reason, tid, tgid, comm, container, depth, ns, idle, holder, chain }
+        let (container, stack) = (None, Vec::new());
+        Blame { kind, reason, tid, tgid, comm, container, depth, ns, idle, holder, chain, stack }
     }
 
     #[test]

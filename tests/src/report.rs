@@ -439,6 +439,9 @@ pub struct Blame {
     /// The threads from the wait on, the blamed one last: an addition to the contract.
     #[serde(default)]
     pub chain: Vec<Named>,
+    /// The frames of the blamed thread, from root to leaf: an addition to the contract.
+    #[serde(default)]
+    pub stack: Vec<String>,
 }
 
 /// A thread as the report names it.

@@ -273,3 +273,62 @@ fn threads_that_live_for_one_wait_have_pythons_frames() -> Result<()> {
     ensure!(share > 0.95, "fetch is in {share} of {:#?}", sleeps().take(5).collect::<Vec<_>>());
     Ok(())
 }
+
+/// A thread computes in code that nobody can unwind, and another one waits for it.
+const GENERATED_CODE: &str = r#"
+import ctypes, mmap, queue, threading
+
+# push rbp; mov ebp, 1; loop: dec rdi; jnz loop; pop rbp; ret
+CODE = bytes.fromhex("55 bd01000000 48ffcf 75fb 5d c3")
+memory = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+memory.write(CODE)
+address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+count_down = ctypes.CFUNCTYPE(None, ctypes.c_uint64)(address)
+jobs, results = queue.SimpleQueue(), queue.SimpleQueue()
+
+def compute_digest():
+    count_down(100_000_000)
+
+def work():
+    while True:
+        jobs.get()
+        compute_digest()
+        results.put(1)
+
+threading.Thread(target=work).start()
+print("ready", flush=True)
+while True:
+    jobs.put(1)
+    results.get()
+"#;
+
+#[test]
+fn python_that_calls_code_without_unwind_data_is_named() -> Result<()> {
+    let _turn = MachineLock::acquire()?;
+    let directory = paths::scratch_directory()?;
+    let script = directory.path().join("digests.py");
+    std::fs::write(&script, GENERATED_CODE)?;
+    let mut command = Command::new("/usr/bin/python3");
+    command.arg(&script).stdout(Stdio::piped());
+    let mut process = Process(command.spawn().context("cannot start python3")?);
+    let stdout = process.0.stdout.take().context("it has no standard output")?;
+    let ready = BufReader::new(stdout).lines().next().transpose()?;
+    ensure!(ready.as_deref() == Some("ready"), "python said {ready:?}");
+    let outcome = Offwake::profile()?
+        .args(["-d", "1s", "-p", &process.pid().to_string(), "-o", "x.json"])
+        .run()?;
+    let report = outcome.report("x.json")?;
+    let blame: Vec<_> = (report.waits.iter())
+        .filter(|waits| waits.tid == process.pid())
+        .flat_map(|waits| waits.blame.iter().filter(|blame| blame.kind == "work"))
+        .collect();
+    let sum = |with: &str| -> u64 {
+        let has_frame = |name: &String| name.starts_with(with);
+        let blame = blame.iter().filter(|blame| blame.stack.iter().any(has_frame));
+        blame.map(|blame| blame.ns).sum()
+    };
+    // Of what no sample was taken, or the kernel's part alone, there is no such frame.
+    let (native, named) = (sum("[native frames missing]"), sum("compute_digest (digests.py:"));
+    ensure!(native > 100_000_000 && named >= native, "{named} of {native} ns: {blame:#?}");
+    Ok(())
+}

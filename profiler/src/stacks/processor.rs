@@ -316,7 +316,7 @@ impl StackProcessor {
             processed.cache_update.remove = remove;
             return processed;
         };
-        let code = if self.pythons.runs_python(copy.tgid, &unwound) {
+        let code = if self.pythons.runs_python(copy.tgid, &unwound, copy.python.as_ref()) {
             StackCode::Python
         } else if is_in_files(&unwound, &self.spaces.code(copy.tgid, self.moment(copy))) {
             StackCode::Files

@@ -220,11 +220,17 @@ impl PythonProcesses {
         std::mem::take(&mut self.changed_threads)
     }
 
-    /// Whether a thread runs Python in this stack.
-    pub(crate) fn runs_python(&self, tgid: Tgid, unwound: &UnwoundStack) -> bool {
+    /// Whether a thread's stack has Python frames in it, `chain` being those that were walked.
+    pub(crate) fn runs_python(
+        &self,
+        tgid: Tgid,
+        unwound: &UnwoundStack,
+        chain: Option<&PythonStack>,
+    ) -> bool {
         let Some(Some(running)) = self.running.get(&tgid) else { return false };
         let interpreter = &running.interpreter;
         unwound.frames.iter().any(|frame| interpreter.evaluates_at(frame.address, frame.kind))
+            || are_all_calls_missing(unwound, chain)
     }
 
     /// What Python runs in a thread that sleeps, if any is known to.
@@ -251,7 +257,7 @@ impl PythonProcesses {
                 false => NativeFrame::Other,
             })
             .collect();
-        if !native.contains(&NativeFrame::Evaluates) {
+        if !native.contains(&NativeFrame::Evaluates) && !are_all_calls_missing(unwound, chain) {
             return None;
         }
         let Some(chain) = chain else {
@@ -263,13 +269,7 @@ impl PythonProcesses {
             return Some(native.chain([MergedFrame::Note(UNPLACED)]).collect());
         };
         let running = self.running.get(&tgid)?.as_ref()?;
-        let native_end = match unwound.end {
-            UnwindEnd::EntryPoint => NativeEnd::Entry,
-            UnwindEnd::CopyTooShort | UnwindEnd::PageMissing | UnwindEnd::TooDeep => {
-                NativeEnd::CutShort
-            }
-            _ => NativeEnd::Doubtful,
-        };
+        let native_end = find_native_end(unwound);
         let parts: Vec<Part> =
             chain.frames.iter().map(|frame| running.interpreter.part(frame)).collect();
         let chain_end = if chain.is_cut { ChainEnd::CutShort } else { ChainEnd::First };
@@ -293,6 +293,25 @@ const NATIVE_MISSING: &str = "[native frames missing]";
 const PYTHON_MISSING: &str = "[Python frames missing]";
 const UNPLACED: &str = "[Python frames not known]";
 const GONE: &str = "[Python function that is gone]";
+
+fn find_native_end(unwound: &UnwoundStack) -> NativeEnd {
+    match unwound.end {
+        UnwindEnd::EntryPoint => NativeEnd::Entry,
+        UnwindEnd::CopyTooShort | UnwindEnd::PageMissing | UnwindEnd::TooDeep => {
+            NativeEnd::CutShort
+        }
+        // The leaf is where the thread was: whatever is missing is behind it.
+        _ if unwound.frames.len() <= 1 => NativeEnd::CutShort,
+        _ => NativeEnd::Doubtful,
+    }
+}
+
+/// Whether a thread runs Python, and its native stack ends before the innermost call that evaluates
+/// it: as in the hand-written assembler of a library that computes hashes.
+fn are_all_calls_missing(unwound: &UnwoundStack, chain: Option<&PythonStack>) -> bool {
+    find_native_end(unwound) == NativeEnd::CutShort
+        && chain.is_some_and(|chain| !chain.frames.is_empty())
+}
 
 fn process_limit() -> u64 {
     let soft = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
