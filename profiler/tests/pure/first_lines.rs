@@ -5,11 +5,14 @@ use offwake_analysis::{
     findings::{Finding, FindingKind},
     report::{Report, summary},
 };
-use offwake_recording::{ProcessInfo, Recording, ThreadKind, WakeContext, units::Tgid};
+use offwake_recording::{
+    OpenFile, PeerProcess, ProcessInfo, Recording, ThreadKind, WakeContext,
+    units::{Tgid, Tid},
+};
 
 use crate::{
     draw::{at, edit, live, recording},
-    fixtures::{FUTEX, kernel, syscall, user},
+    fixtures::{FUTEX, RECVFROM, kernel, syscall, tcp, user},
     golden::{report as build_report, written},
 };
 
@@ -172,4 +175,50 @@ fn a_thread_of_the_kernel_that_holds_somebody_up_is_the_cause() {
     let marked = text.lines().find(|line| line.contains("← cause")).unwrap_or_default();
     assert!(marked.contains("kworker"), "{text}");
     assert!(!text.contains("migration"), "{text}");
+}
+
+/// Thread 8 computes, then sends what 7 waits for; the kernel leaves the delivery to `ksoftirqd`.
+#[test]
+fn who_delivers_a_packet_is_no_hop_of_its_own() {
+    let mut r = recording(100);
+    let file = tcp(&mut r, 5, "127.0.0.1:40000", "127.0.0.1:80");
+    if let Some(OpenFile::Socket(end)) = r.files.files.get_mut(&file) {
+        end.peers = vec![PeerProcess { tgid: Tgid(8), comm: "thread8".to_owned() }];
+    }
+    let delivered = [
+        "sock_def_readable",
+        "tcp_v4_rcv",
+        "process_backlog",
+        "net_rx_action",
+        "handle_softirqs",
+        "run_ksoftirqd",
+        "smpboot_thread_fn",
+    ];
+    let delivered = kernel(&mut r, &delivered);
+    let parked = kernel(&mut r, &["schedule", "smpboot_thread_fn", "kthread"]);
+    live(&mut r, 7, &format!("#{}r{}", ".".repeat(80), "#".repeat(18)), 60);
+    live(&mut r, 60, &format!("{}r{}", ".".repeat(70), "#".repeat(29)), 8);
+    live(&mut r, 8, &"#".repeat(100), 9);
+    edit(&mut r, |waits| {
+        for wait in waits {
+            let wake = wait.wake.as_mut().expect("woken");
+            if wait.tid == Tid(7) {
+                (wait.syscall, wait.file) = (syscall(RECVFROM, [5, 0, 0, 0, 0, 0]), Some(file));
+                (wake.context, wake.kernel_stack) = (WakeContext::Softirq(3), delivered);
+                wake.current_kind = ThreadKind::Kernel;
+            } else {
+                (wait.kind, wait.kernel_stack) = (ThreadKind::Kernel, parked);
+            }
+        }
+    });
+    for event in r.thread_events.iter_mut().filter(|event| event.tid == Tid(60)) {
+        (event.kind, event.comm) = (ThreadKind::Kernel, "ksoftirqd/1".to_owned());
+    }
+    let report = report(&mut r);
+    let chains: Vec<Vec<&str>> = (report.findings.list.iter())
+        .map(|finding| finding.chain.iter().map(|hop| &*hop.program).collect())
+        .collect();
+    assert!(chains.contains(&vec!["thread7", "thread8"]), "{chains:?}");
+    let text = screen(&report);
+    assert!(!text.contains("ksoftirqd 60 waits for"), "{text}");
 }

@@ -118,7 +118,8 @@ fn add_to_tree(
     for (n, ChainStep { thread, program, slept }) in steps.into_iter().enumerate() {
         let is_last = n == last;
         // Threads that wait for each other in the same function are one group.
-        if !is_last && slept.is_some() && group == (program, slept.clone()) {
+        let is_of_group = slept.is_some() && group == (program, slept.clone());
+        if !is_last && (is_of_group || meanings.is_messenger(program)) {
             continue;
         }
         let key = NodeKey { program, slept: slept.clone(), end: is_last.then_some(end) };

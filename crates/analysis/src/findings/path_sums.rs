@@ -360,6 +360,9 @@ impl PathSums {
         slept: MeaningId,
     ) -> PlaceId {
         let program = meanings.programs.program_under_name(named);
+        if meanings.is_messenger(program) {
+            return before;
+        }
         let Self { places, by_hop, ends, .. } = self;
         // Threads that wait for each other in the same function are one group: who comes first in a
         // queue for a lock waits for the holder, and all others wait for those before them. Its wait

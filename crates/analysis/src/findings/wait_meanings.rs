@@ -30,6 +30,9 @@ impl MeaningId {
     pub(super) const NONE: Self = Self(0);
 }
 
+/// The kernel's threads that deliver packets which their senders' CPUs had no time for.
+const DELIVERS_PACKETS: &str = "ksoftirqd";
+
 /// The meanings of a recording's waits, and the programs of its threads.
 pub(crate) struct WaitMeanings<'a> {
     pub(super) blame: &'a Blame<'a>,
@@ -116,6 +119,14 @@ impl<'a> WaitMeanings<'a> {
     pub(super) fn is_left_out(&self, program: ProgramId) -> bool {
         self.kernel_waits == KernelWaits::LeftOut
             && self.programs.program(program).is_none_or(|known| known.kind == ProgramKind::Kernel)
+    }
+
+    /// Returns whether a program only passes on what others have sent: a chain goes through it, and who
+    /// waited waited for the sender.
+    pub(super) fn is_messenger(&self, program: ProgramId) -> bool {
+        self.programs.program(program).is_some_and(|known| {
+            known.kind == ProgramKind::Kernel && known.name == DELIVERS_PACKETS
+        })
     }
 
     /// Returns how the thread of a wait slept.
