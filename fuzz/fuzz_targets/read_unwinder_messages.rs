@@ -29,7 +29,8 @@ fn read_messages(input: &[u8]) -> Option<()> {
     let stack: Vec<u8> = words.iter().flat_map(|&word| u64::from(word).to_le_bytes()).collect();
     let code = [CodeMapping { start: 0, end: CODE, offset: 0, backing: CodeBacking::Memory }];
     let registers = Registers { ip: 1, sp: 0x1000, fp: 0 };
-    let copy = StackCopy { registers, bytes: &stack, missing: MissingPages::default() };
+    let copy =
+        StackCopy { registers, red_zone: &[], bytes: &stack, missing: MissingPages::default() };
     let mut channel = messages::channel(input)?;
     let request = UnwindRequest { code: code.into(), copy };
     for unwound in receive_stacks(&mut channel, &[request], &NoFiles).ok()? {

@@ -59,6 +59,7 @@ fn unwind(mut input: &[u8]) -> Option<()> {
     let method = [Method::Auto, Method::Dwarf, Method::FramePointers][usize::from(method) % 3];
     let copy = StackCopy {
         registers: Registers { ip, sp: STACK, fp },
+        red_zone: &[],
         bytes: &stack,
         missing: MissingPages::default(),
     };

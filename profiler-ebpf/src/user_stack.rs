@@ -35,6 +35,11 @@ pub const NO_FAR_SLOT: u32 = 0;
 /// fails whole.
 pub const PAGE: usize = 4096;
 
+/// Bytes below the stack pointer that belong to a leaf function: signals leave them alone (System V
+/// ABI for x86-64, 3.2.2). OpenSSL's hashes keep the caller's stack pointer there, and their unwind
+/// data goes by it.
+pub const RED_ZONE: usize = 128;
+
 /// How much of a stack is copied ([`CallSite::copy_size`]).
 pub mod copy_size {
     /// What is left of the first page, and one page more.
@@ -116,7 +121,8 @@ pub fn frame_distance(fp: u64, sp: u64) -> u64 {
 }
 
 /// A copy of the top of a user stack, as it is sent on the ring of stack copies. Behind this header
-/// are the Python frames, a [`PythonFrames`], if there are any, and the `bytes` bytes from `sp` on.
+/// are the Python frames, a [`PythonFrames`], if there are any, the [`RED_ZONE`] bytes below `sp`, and
+/// the `bytes` bytes from `sp` on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackCopy {
@@ -160,6 +166,10 @@ pub struct StackCopy {
     pub code_epoch: u32,
     /// With [`purpose::CHECK`], 1 if the cached stack was found by registers alone.
     pub by_registers: u32,
+    /// How many bytes below `sp` were read: [`RED_ZONE`], or 0 if they were not in memory.
+    pub red_zone_bytes: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// The key of a call site where a thread runs Python, by the hash of its Python frames.
@@ -196,7 +206,7 @@ pub fn fingerprint(return_addresses: impl IntoIterator<Item = u64>) -> u64 {
 const _: () = {
     assert!(size_of::<CachedStack>() == 56);
     assert!(size_of::<CallSite>() == STACKS_PER_CALL_SITE * 56 + 16);
-    assert!(size_of::<StackCopy>() == 112);
+    assert!(size_of::<StackCopy>() == 120);
     assert!(size_of::<PythonFrames>().is_multiple_of(8));
     assert!(copy_size::PAGES[2] < u32::BITS as usize);
     assert!(NEAR_WORDS <= NO_NEAR_SLOT as usize);

@@ -47,6 +47,9 @@ impl MissingPages {
 pub struct StackCopy<'a> {
     /// The thread's registers at that moment.
     pub registers: Registers,
+    /// The bytes right below `registers.sp`, in which a leaf function may keep data: the red zone.
+    /// Empty if they are not known.
+    pub red_zone: &'a [u8],
     /// The stack from `registers.sp` upwards.
     pub bytes: &'a [u8],
     /// The pages of the copy that were not in memory, whose content is not known.
@@ -59,8 +62,14 @@ impl StackCopy<'_> {
         address.checked_sub(self.registers.sp).ok_or(Stop::BeforeCopy)
     }
 
-    /// The word at an address.
+    /// The word at an address, above the stack pointer or in the red zone.
     pub(crate) fn word(&self, address: u64) -> Result<u64, Stop> {
+        if let Some(below @ 1..) = self.registers.sp.checked_sub(address) {
+            let begin = usize::try_from(below).ok();
+            let begin = begin.and_then(|below| self.red_zone.len().checked_sub(below));
+            let word = begin.and_then(|begin| self.red_zone.get(begin..)?.first_chunk());
+            return word.map(|&word| u64::from_le_bytes(word)).ok_or(Stop::BeforeCopy);
+        }
         let offset = usize::try_from(self.offset(address)?).map_err(|_| Stop::BehindCopy)?;
         let word = self.bytes.get(offset..).and_then(|bytes| bytes.first_chunk());
         let word = word.map(|&word| u64::from_le_bytes(word)).ok_or(Stop::BehindCopy)?;
@@ -85,7 +94,23 @@ impl StackCopy<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::MissingPages;
+    use super::{MissingPages, Registers, StackCopy};
+    use crate::stack::Stop;
+
+    #[test]
+    fn a_word_in_the_red_zone_is_known_if_all_of_it_was_copied() {
+        let registers = Registers { ip: 0, sp: 0x1000, fp: 0 };
+        let red_zone: Vec<u8> = (1..=128).collect();
+        let copy =
+            StackCopy { registers, red_zone: &red_zone, bytes: &[9; 8], missing: MissingPages(0) };
+        let word = |first: u8| Ok(u64::from_le_bytes(std::array::from_fn(|n| first + n as u8)));
+        assert_eq!((copy.word(0x1000 - 8), copy.word(0x1000 - 128)), (word(121), word(1)));
+        assert_eq!(copy.word(0x1000), Ok(0x0909_0909_0909_0909));
+        // Further below, or with a part above the stack pointer, which nobody reads.
+        assert_eq!(copy.word(0x1000 - 129), Err(Stop::BeforeCopy));
+        assert_eq!(copy.word(0x1000 - 7), Err(Stop::BeforeCopy));
+        assert_eq!(StackCopy { red_zone: &[], ..copy }.word(0x1000 - 8), Err(Stop::BeforeCopy));
+    }
 
     #[test]
     fn pages_are_counted_from_the_one_with_the_stack_pointer() {

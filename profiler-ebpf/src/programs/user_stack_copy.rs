@@ -18,7 +18,7 @@ use profiler_ebpf::{
     record::{NO_STACK, RecordHeader, kind},
     stack_counts::StackKind,
     user_stack::{
-        CachedStack, CallSite, FAR_SLOTS, FINGERPRINT_SEED, NO_FAR_SLOT, PAGE,
+        CachedStack, CallSite, FAR_SLOTS, FINGERPRINT_SEED, NO_FAR_SLOT, PAGE, RED_ZONE,
         STACKS_PER_CALL_SITE, StackCopy, copy_size, extend_fingerprint, finish_fingerprint,
         frame_distance, purpose, with_python,
     },
@@ -120,6 +120,8 @@ pub fn request_sleeper(task: Task, registers: Registers, purpose: u32) -> Captur
         voluntary_switches: task.voluntary_switches(),
         code_epoch: code_epoch::current_epoch(task.tgid()),
         by_registers: 0,
+        red_zone_bytes: 0,
+        reserved: 0,
     };
     // SAFETY: the record has this size.
     let sent = unsafe {
@@ -342,6 +344,7 @@ struct CopyRecord<const PAGES: usize, const PYTHON: usize> {
     head: StackCopy,
     /// One, or none: they are 3 KiB, beside the 8 KiB of a short copy.
     python: [PythonFrames; PYTHON],
+    red_zone: [u8; RED_ZONE],
     pages: [[u8; PAGE]; PAGES],
 }
 
@@ -381,6 +384,9 @@ fn copy_pages<const PAGES: usize, const PYTHON: usize>(scratch: Scratch) -> u64 
         copied += page;
         number += 1;
     }
+    // SAFETY: as above.
+    let red_zone = unsafe { (&raw mut (*record).red_zone).cast::<u8>() };
+    let failed = read_page(red_zone, RED_ZONE as u64, sp.wrapping_sub(RED_ZONE as u64));
     // SAFETY: as above. Field by field, since a whole `StackCopy` would take too much of the
     // program's stack.
     let head = unsafe { &mut (*record).head };
@@ -401,6 +407,8 @@ fn copy_pages<const PAGES: usize, const PYTHON: usize>(scratch: Scratch) -> u64 
     head.voluntary_switches = 0;
     head.code_epoch = request.code_epoch;
     head.by_registers = request.by_registers;
+    head.red_zone_bytes = RED_ZONE as u32 * (1 - failed);
+    head.reserved = 0;
     if PYTHON == 1
         && let Some(frames) = python::last_walked(scratch)
     {

@@ -5,7 +5,7 @@ use offwake_unwind::MissingPages;
 use profiler_ebpf::{
     python::{PythonFrame, PythonFrames},
     record::{NO_STACK, kind},
-    user_stack::{PAGE, StackCopy, copy_size, purpose, with_python},
+    user_stack::{PAGE, RED_ZONE, StackCopy, copy_size, purpose, with_python},
 };
 
 use super::{DecodeError, Plain, read_plain};
@@ -118,6 +118,8 @@ pub struct UserStackCopy<'a> {
     pub python: Option<PythonStack>,
     /// How much was asked for.
     pub size: CopySize,
+    /// The bytes right below the stack pointer; empty if they are not known.
+    pub red_zone: &'a [u8],
     /// The stack from the stack pointer on.
     pub bytes: &'a [u8],
     /// Pages of it that were not in memory.
@@ -181,6 +183,16 @@ pub fn decode_stack_copy(bytes: &[u8]) -> Result<UserStackCopy<'_>, DecodeError>
         python = Some(decode_python(head.python_hash, rest)?);
         rest = rest.get(size_of::<PythonFrames>()..).unwrap_or_default();
     }
+    let mut red_zone: &[u8] = &[];
+    if head.bytes > 0 {
+        let missing = value("red_zone_bytes", head.red_zone_bytes.into());
+        (red_zone, rest) = rest.split_at_checked(RED_ZONE).ok_or(missing)?;
+        red_zone = match head.red_zone_bytes as usize {
+            RED_ZONE => red_zone,
+            0 => &[],
+            _ => return Err(value("red_zone_bytes", head.red_zone_bytes.into())),
+        };
+    }
     let stack = rest.get(..head.bytes as usize);
     Ok(UserStackCopy {
         id: StackId(head.id),
@@ -195,6 +207,7 @@ pub fn decode_stack_copy(bytes: &[u8]) -> Result<UserStackCopy<'_>, DecodeError>
         fp: head.fp,
         python,
         size,
+        red_zone,
         bytes: stack.ok_or(value("bytes", head.bytes.into()))?,
         missing: MissingPages(head.missing_pages),
         code_epoch: CodeEpoch(head.code_epoch),
@@ -235,15 +248,28 @@ mod tests {
 
     #[test]
     fn a_copy_has_the_bytes_that_were_copied_and_no_more() {
-        let bytes = bytes_of(&head(5000, copy_size::SHORT), 8192);
+        let bytes = bytes_of(&head(5000, copy_size::SHORT), 8192 + RED_ZONE);
         let copy = decode_stack_copy(&bytes).unwrap();
         assert_eq!((copy.bytes.len(), copy.call_site, copy.cached_id), (5000, None, None));
     }
 
     #[test]
+    fn the_red_zone_comes_before_the_bytes_if_it_was_in_memory() {
+        let read = |red_zone_bytes| {
+            let head = StackCopy { red_zone_bytes, ..head(8, copy_size::SHORT) };
+            let mut bytes = bytes_of(&head, RED_ZONE + 8);
+            bytes[size_of::<StackCopy>()..][..RED_ZONE].fill(1);
+            let copy = decode_stack_copy(&bytes).unwrap();
+            assert_eq!(copy.bytes, [7; 8]);
+            copy.red_zone.to_vec()
+        };
+        assert_eq!((read(RED_ZONE as u32), read(0)), (vec![1; RED_ZONE], Vec::new()));
+    }
+
+    #[test]
     fn python_frames_come_before_the_bytes_where_there_are_any() {
         let head = StackCopy { python_hash: 3, ..head(6, copy_size::SHORT) };
-        let mut bytes = bytes_of(&head, size_of::<PythonFrames>() + 8);
+        let mut bytes = bytes_of(&head, size_of::<PythonFrames>() + RED_ZONE + 8);
         let frames = size_of::<StackCopy>()..size_of::<StackCopy>() + size_of::<PythonFrames>();
         bytes[frames.clone()].fill(0);
         let copy = decode_stack_copy(&bytes).unwrap();
@@ -255,8 +281,11 @@ mod tests {
     #[test]
     fn what_claims_more_than_it_has_is_refused() {
         let refused = |head, stack| decode_stack_copy(&bytes_of(&head, stack)).is_err();
-        assert!(refused(head(8193, copy_size::SHORT), 8192));
+        assert!(refused(head(8193, copy_size::SHORT), 8192 + RED_ZONE));
         assert!(refused(head(1, 3), 8192));
+        assert!(refused(head(1, copy_size::SHORT), RED_ZONE));
+        let red_zone = |bytes| StackCopy { red_zone_bytes: bytes, ..head(8, copy_size::SHORT) };
+        assert!(refused(red_zone(RED_ZONE as u32 + 1), 8192));
         assert!(refused(StackCopy::default(), 8192));
         assert!(decode_stack_copy(&[0; 40]).is_err());
     }

@@ -287,10 +287,10 @@ impl StackProcessor {
     }
 
     fn request<'a>(&self, copy: &UserStackCopy<'a>) -> UnwindRequest<'a> {
-        let &UserStackCopy { tgid, ip, sp, fp, bytes, missing, .. } = copy;
+        let &UserStackCopy { tgid, ip, sp, fp, red_zone, bytes, missing, .. } = copy;
         let code = self.spaces.code(tgid, self.moment(copy));
         let registers = Registers { ip, sp, fp };
-        UnwindRequest { code, copy: StackCopy { registers, bytes, missing } }
+        UnwindRequest { code, copy: StackCopy { registers, red_zone, bytes, missing } }
     }
 
     fn moment(&self, copy: &UserStackCopy) -> Moment {

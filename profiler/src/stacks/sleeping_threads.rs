@@ -46,11 +46,11 @@ impl OfferedStacks {
         let UserStackCopy { python, size, missing, code_epoch, .. } = copy;
         // From now on it is read as those are that were asked for as the window opened.
         let purpose = CopyPurpose::BeforeWindow { voluntary_switches };
-        let bytes = &[];
+        let (red_zone, bytes): (&[u8], &[u8]) = (&[], &[]);
         #[rustfmt::skip]
         let offered = UserStackCopy {
-            id, call_site, cached_id, purpose, copied, tgid, tid, ip, sp, fp, python, size, bytes,
-            missing, code_epoch,
+            id, call_site, cached_id, purpose, copied, tgid, tid, ip, sp, fp, python, size,
+            red_zone, bytes, missing, code_epoch,
         };
         self.0.insert(tid, offered);
         None

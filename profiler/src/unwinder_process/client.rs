@@ -106,6 +106,7 @@ impl UnwinderClient {
                 stacks.push(CopiedStack {
                     code: send_mappings(channel, sent, *number, code)?,
                     registers: copy.registers,
+                    red_zone: Cow::Borrowed(copy.red_zone),
                     bytes: Cow::Borrowed(copy.bytes),
                     missing: copy.missing.0,
                 });

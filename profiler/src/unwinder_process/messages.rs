@@ -53,6 +53,8 @@ pub(super) struct CopiedStack<'a> {
     pub code: u32,
     pub registers: Registers,
     #[serde(with = "parser::bytes")]
+    pub red_zone: Cow<'a, [u8]>,
+    #[serde(with = "parser::bytes")]
     pub bytes: Cow<'a, [u8]>,
     pub missing: u32,
 }

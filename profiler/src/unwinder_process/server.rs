@@ -42,9 +42,14 @@ fn answer_request<S: AsFd>(
             let (_, unwinder) =
                 unwinder.insert(retained.unwrap_or_else(|| (method, Unwinder::new(method))));
             let mut unwound = Vec::with_capacity(stacks.len());
-            for CopiedStack { code, registers, bytes, missing } in stacks {
+            for CopiedStack { code, registers, red_zone, bytes, missing } in stacks {
                 let code = lists.get(code as usize).ok_or(ChannelError::InvalidMessage)?;
-                let copy = StackCopy { registers, bytes: &bytes, missing: MissingPages(missing) };
+                let copy = StackCopy {
+                    registers,
+                    red_zone: &red_zone,
+                    bytes: &bytes,
+                    missing: MissingPages(missing),
+                };
                 unwound.push(unwinder.unwind(code, files, &copy));
             }
             // If the client did not answer a request for a file, this fails as well.

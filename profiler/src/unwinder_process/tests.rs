@@ -33,6 +33,7 @@ fn unwound_by(
     let code: Rc<[CodeMapping]> = code.as_slice().into();
     let copy = StackCopy {
         registers: own.registers,
+        red_zone: &[],
         bytes: &own.bytes[..own.bytes.len().min(64 << 10)],
         missing: MissingPages::default(),
     };
@@ -125,7 +126,12 @@ fn who_dies_of_a_stack_has_lost_that_one_alone() {
     };
     let request = |bytes| UnwindRequest {
         code: Rc::clone(&code),
-        copy: StackCopy { registers: own.registers, bytes, missing: MissingPages::default() },
+        copy: StackCopy {
+            registers: own.registers,
+            red_zone: &[],
+            bytes,
+            missing: MissingPages::default(),
+        },
     };
     let deadly = [0; 4];
     let mut requests: Vec<UnwindRequest> = (0..8).map(|_| request(&[][..])).collect();
@@ -184,7 +190,7 @@ proptest! {
         its.shutdown(std::net::Shutdown::Write).unwrap();
         let code = [CodeMapping { start: 0, end: 1 << 40, offset: 0, backing: CodeBacking::Memory }];
         let registers = Registers { ip: 1, sp: 0x1000, fp: 0 };
-        let copy = StackCopy { registers, bytes: &stack, missing: MissingPages::default() };
+        let copy = StackCopy { registers, red_zone: &[], bytes: &stack, missing: MissingPages::default() };
         let requests = UnwindRequest { code: code.into(), copy };
         let requests = std::slice::from_ref(&requests);
         match receive_stacks(&mut Channel::to_trusted(OwnedFd::from(ours)), requests, &NoFiles) {

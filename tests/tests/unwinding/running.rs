@@ -48,9 +48,8 @@ fn who_wakes_redis_is_whole() -> Result<()> {
     nearly_all_are_whole(&recorded, by_client.map(|wake| wake.user_stack), 1000)
 }
 
-#[test]
-fn a_sampled_thread_without_frame_pointers_is_whole() -> Result<()> {
-    let flags = &["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls"];
+/// Compiled so, a thread that is sampled has whole stacks with the functions that it is in.
+fn sampled_is_whole(flags: &[&str]) -> Result<()> {
     let source = Source { compiler: "cc", file: "spins.c", flags };
     let program = Compiled::compile_one(source)?.start("spins", &[])?;
     let recorded = Recorded::for_a_while(&["--sample", "99"])?;
@@ -63,4 +62,17 @@ fn a_sampled_thread_without_frame_pointers_is_whole() -> Result<()> {
         ensure!(first == ["innermost", "middle", "outermost", "main"], "{functions:?}");
     }
     Ok(())
+}
+
+const FLAGS: [&str; 3] = ["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls"];
+
+#[test]
+fn a_sampled_thread_without_frame_pointers_is_whole() -> Result<()> {
+    sampled_is_whole(&FLAGS)
+}
+
+#[test]
+fn a_sampled_thread_that_uses_the_red_zone_is_whole() -> Result<()> {
+    let [optimized, without_fp, with_calls] = FLAGS;
+    sampled_is_whole(&[optimized, without_fp, with_calls, "-DIN_RED_ZONE"])
 }

@@ -43,8 +43,12 @@ fn unwind(method: Method, fp: u64, words: &[u64]) -> UnwoundStack {
 
 fn unwind_without(missing: MissingPages, method: Method, fp: u64, words: &[u64]) -> UnwoundStack {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let copy =
-        StackCopy { registers: Registers { ip: CODE, sp: STACK, fp }, bytes: &bytes, missing };
+    let copy = StackCopy {
+        registers: Registers { ip: CODE, sp: STACK, fp },
+        red_zone: &[],
+        bytes: &bytes,
+        missing,
+    };
     let unwound = Unwinder::new(method).unwind(&code(), &Trampoline, &copy);
     check(&unwound, &code(), &copy);
     unwound
@@ -135,7 +139,8 @@ fn code_made_at_run_time_has_no_unwind_data() {
 #[test]
 fn an_address_outside_of_all_code_is_the_last() {
     let registers = Registers { ip: 5, sp: STACK, fp: STACK };
-    let copy = StackCopy { registers, bytes: &[0; 64], missing: MissingPages::default() };
+    let copy =
+        StackCopy { registers, red_zone: &[], bytes: &[0; 64], missing: MissingPages::default() };
     let unwound = Unwinder::new(Method::Auto).unwind(&code(), &Trampoline, &copy);
     assert_eq!(unwound.end, UnwindEnd::NotCode { address: 5 });
     assert_eq!(unwound.frames.len(), 1);
@@ -183,6 +188,7 @@ fn a_file_that_can_not_be_had_is_not_guessed_about() {
     let ip = CODE + 0x1000;
     let copy = StackCopy {
         registers: Registers { ip, sp: STACK, fp: STACK },
+        red_zone: &[],
         bytes: &bytes,
         missing: MissingPages::default(),
     };

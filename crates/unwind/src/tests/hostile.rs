@@ -85,6 +85,7 @@ fn a_damaged_file_does_no_harm() {
         for ip in (0x1000..code[0].end).step_by(37) {
             let copy = StackCopy {
                 registers: Registers { ip, sp: STACK, fp: 0 },
+                red_zone: &[],
                 bytes: &bytes,
                 missing: MissingPages::default(),
             };

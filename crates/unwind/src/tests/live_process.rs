@@ -97,7 +97,7 @@ impl Process {
     }
 
     pub fn unwind(&self, method: Method, registers: Registers, bytes: &[u8]) -> UnwoundStack {
-        let copy = StackCopy { registers, bytes, missing: MissingPages::default() };
+        let copy = StackCopy { registers, red_zone: &[], bytes, missing: MissingPages::default() };
         let mut unwinder = Unwinder::new(method);
         let cold = unwinder.unwind(&self.code, self, &copy);
         check(&cold, &self.code, &copy);

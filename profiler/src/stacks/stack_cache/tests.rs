@@ -51,6 +51,7 @@ fn copy(id: u64, cached_id: Option<u64>, bytes: &[u8]) -> UserStackCopy<'_> {
         sp: 0,
         fp: 0,
         size: CopySize::Short,
+        red_zone: &[],
         bytes,
         missing: MissingPages::default(),
         code_epoch: CodeEpoch(0),

@@ -58,6 +58,7 @@ fn offer(tgid: Tgid) -> UserStackCopy<'static> {
         fp: 0,
         python: None,
         size: CopySize::Long,
+        red_zone: &[],
         bytes: &[],
         missing: MissingPages(0),
         code_epoch: CodeEpoch(0),
