@@ -21,7 +21,7 @@ mod tests;
 
 use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 
-use offwake_recording::{Frame, FrameId, Function, ModuleId, StackRef, StackTable, units::StackId};
+use offwake_recording::{Frame, FrameId, ModuleId, StackRef, StackTable, units::StackId};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
@@ -110,10 +110,10 @@ fn optional_text<S: Serializer>(text: &Option<Arc<str>>, to: S) -> Result<S::Ok,
     text.as_deref().serialize(to)
 }
 
-/// What a frame offers as a label, in whatever stack it is.
-enum FrameCandidate {
-    None,
-    Label(Label),
+/// What a frame offers as labels, in whatever stack it is.
+enum FrameCandidates {
+    /// One for each function that was inlined into another, the innermost first.
+    Labels(Vec<Label>),
     /// The frames towards the root are of a task that this thread has left.
     TaskSwitch,
 }
@@ -122,7 +122,7 @@ enum FrameCandidate {
 pub(crate) struct LabelFinder<'a> {
     stacks: &'a StackTable,
     modules: HashMap<ModuleId, KnownModule>,
-    candidates: HashMap<FrameId, FrameCandidate>,
+    candidates: HashMap<FrameId, FrameCandidates>,
     user_labels: HashMap<StackId, Option<Label>>,
     kernel_labels: HashMap<StackId, Option<Label>>,
     kernel_functions: HashMap<&'a str, Label>,
@@ -230,7 +230,7 @@ impl<'a> LabelFinder<'a> {
         best
     }
 
-    /// Calls `visit` with what each frame of a user stack offers, leaf first, until it breaks off.
+    /// Calls `visit` with what the frames of a user stack offer, leaf first, until it breaks off.
     fn visit_user_labels(
         &mut self,
         stack: StackId,
@@ -240,12 +240,14 @@ impl<'a> LabelFinder<'a> {
         for id in stacks.stacks.get(&stack).into_iter().flat_map(|stack| &stack.frames) {
             let Some(frame) = stacks.frames.get(id) else { continue };
             let known = &mut self.modules;
-            match self.candidates.entry(*id).or_insert_with(|| find_candidate(stacks, frame, known))
+            match self
+                .candidates
+                .entry(*id)
+                .or_insert_with(|| find_candidates(stacks, frame, known))
             {
-                FrameCandidate::None => {}
-                FrameCandidate::TaskSwitch => break,
-                FrameCandidate::Label(label) => {
-                    if visit(label).is_break() {
+                FrameCandidates::TaskSwitch => break,
+                FrameCandidates::Labels(labels) => {
+                    if labels.iter().try_for_each(&mut visit).is_break() {
                         break;
                     }
                 }
@@ -254,46 +256,42 @@ impl<'a> LabelFinder<'a> {
     }
 }
 
-/// Returns what a frame offers: of functions that were inlined into one another, the innermost of
-/// those whose owner tells most.
-fn find_candidate(
+/// Returns what a frame offers.
+fn find_candidates(
     stacks: &StackTable,
     frame: &Frame,
     known: &mut HashMap<ModuleId, KnownModule>,
-) -> FrameCandidate {
+) -> FrameCandidates {
     let Some((id, module)) = frame.module.zip(stacks.module_of(frame)) else {
         // What lies nowhere most likely is no code.
-        return FrameCandidate::None;
+        return FrameCandidates::Labels(Vec::new());
     };
     let file = known.entry(id).or_insert_with(|| KnownModule {
         kind: module_owner::classify_module(&module.path),
         name: base_name(&module.path).into(),
     });
-    let mut best: Option<(CodeOwner, &Function)> = None;
-    for function in &frame.functions {
-        let whose = match file.kind {
-            ModuleKind::Memory => function_owner::owner_in_memory(function),
-            ModuleKind::File(_) if function_owner::is_task_switch(&function.name) => {
-                return FrameCandidate::TaskSwitch;
-            }
-            ModuleKind::File(whose) => whose.max(function_owner::owner_in_file(&function.name)),
-        };
-        if best.is_none_or(|(best, _)| whose < best) {
-            best = Some((whose, function));
-        }
-    }
     let label = |whose, function| Label { function, module: Some(file.name.clone()), whose };
-    match (best, file.kind, frame_texts(stacks, frame).pop()) {
-        // A script's functions are known by where they are, others by their names.
-        (Some((whose, function)), ModuleKind::Memory, _) => {
-            FrameCandidate::Label(label(whose, with_source(function).into()))
-        }
-        (Some((whose, function)), ..) => {
-            FrameCandidate::Label(label(whose, function.name.as_str().into()))
-        }
-        (None, ModuleKind::File(CodeOwner::Program), Some(name)) => {
-            FrameCandidate::Label(label(CodeOwner::Program, name.into()))
-        }
-        (None, ..) => FrameCandidate::None,
+    let mut labels = Vec::with_capacity(frame.functions.len());
+    for function in &frame.functions {
+        labels.push(match file.kind {
+            // A script's functions are known by where they are, others by their names.
+            ModuleKind::Memory => {
+                label(function_owner::owner_in_memory(function), with_source(function).into())
+            }
+            ModuleKind::File(_) if function_owner::is_task_switch(&function.name) => {
+                return FrameCandidates::TaskSwitch;
+            }
+            ModuleKind::File(whose) => {
+                let whose = whose.max(function_owner::owner_in_file(&function.name));
+                label(whose, function.name.as_str().into())
+            }
+        });
     }
+    if labels.is_empty()
+        && file.kind == ModuleKind::File(CodeOwner::Program)
+        && let Some(name) = frame_texts(stacks, frame).pop()
+    {
+        labels.push(label(CodeOwner::Program, name.into()));
+    }
+    FrameCandidates::Labels(labels)
 }

@@ -508,3 +508,16 @@ fn hostile_names_are_read_once_and_kept_whole() {
         assert!(label.short_name(48).chars().count() <= 48);
     }
 }
+
+/// The wait of a C++ condition variable is inlined where it is called, and says nothing of what for.
+#[test]
+fn functions_that_were_inlined_are_labels_as_well_as_those_they_are_in() {
+    let mut table = StackTable::default();
+    let inlined = "/srv/app|wait<next_item()::<lambda()> >|next_item()";
+    let StackRef::Id(id) = stack(&mut table, &[LIBC, inlined, "/srv/app|main"]) else {
+        unreachable!()
+    };
+    let labels = LabelFinder::new(&table).user_labels_of(id);
+    let names: Vec<&str> = labels.iter().map(|label| &*label.function).collect();
+    assert_eq!(names, ["wait<next_item()::<lambda()> >", "next_item()", "main"]);
+}
