@@ -23,6 +23,7 @@ pub fn unknown(reason: Reason) -> String {
         Reason::Lost => "records were lost".to_owned(),
         Reason::Stopped => "stopped or frozen".to_owned(),
         Reason::HolderUnknown => "not known who held the lock".to_owned(),
+        Reason::UnclearWake => "may have been woken for nothing".to_owned(),
         Reason::EventLoop => "its event loop served others".to_owned(),
         Reason::TcpTimer => TCP_TIMER.to_owned(),
         Reason::NoWakeup | Reason::BeforeWindow | Reason::LocalSoftirq | Reason::Interrupt => {

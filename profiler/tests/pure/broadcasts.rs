@@ -258,8 +258,49 @@ fn a_monitor_that_one_waiter_passes_to_the_next_was_notified_for_all() {
     for other in [Other::Woken(CONDITION, 7), Other::Wakes] {
         assert_eq!(blamed(Case { other, ..java }), [(FAST, 4), (SLOW, 10)].into());
     }
-    // Nobody else waits: it was notified alone.
+    // Nobody else waits: it was notified alone, and has done more than look once.
     assert_eq!(blamed(java), each_for_its_waker());
+}
+
+/// Three waits of a thread of Java's, in two pieces each. The first piece of each is ended by [`FAST`], the last
+/// by another.
+fn record_lone_waiter(
+    waits_in: &'static str,
+    ended_in: &'static str,
+    by_slow: &[usize],
+) -> Recording {
+    let case = Case { woken: 1, waits_in, ended_in, ..BROADCAST };
+    record_waiter(case, THREE, (&[1, 3, 5], by_slow))
+}
+
+/// For how many ticks, rounded, it is not known whether the waiter was meant.
+fn count_unclear(recording: &Recording) -> u64 {
+    let report = report(recording, &Filter::default());
+    let waits = report.waits.iter().filter(|wait| wait.tid == Tid(WAITER));
+    let parts = waits.flat_map(|wait| &wait.blame);
+    let unclear = parts.filter(|part| part.reason == Some(Reason::UnclearWake));
+    (unclear.map(|part| part.ns.0).sum::<u64>() + TICK / 2) / TICK
+}
+
+#[test]
+fn who_is_notified_alone_and_only_looks_waits_for_nobody_that_is_known() {
+    for (waits_in, ended_in) in [
+        ("ObjectMonitor::wait(long, bool, JavaThread*)", "ObjectMonitor::ExitEpilog(JavaThread*)"),
+        ("Unsafe_Park", "Unsafe_Unpark"),
+    ] {
+        let r = record_lone_waiter(waits_in, ended_in, &[1, 3, 5]);
+        // Three times four ticks, which the fast one ended, and five that the slow one did.
+        assert_eq!(sum_blame(&r), [(SLOW, 15)].into(), "{waits_in}");
+        assert_eq!(count_unclear(&r), 12, "{waits_in}");
+        // What the fast one brings is worth something, or nobody ever brings more.
+        for by_slow in [&[1, 2, 4][..], &[]] {
+            let r = record_lone_waiter(waits_in, ended_in, by_slow);
+            assert_eq!(count_unclear(&r), 0, "{waits_in}, {by_slow:?}");
+        }
+    }
+    // Of the GNU C library's conditions it is known whether all were to be woken.
+    let r = record_lone_waiter("pthread_cond_wait", "pthread_cond_signal", &[1, 3, 5]);
+    assert_eq!(sum_blame(&r), [(FAST, 12), (SLOW, 15)].into());
 }
 
 #[test]

@@ -46,7 +46,7 @@ use super::{
 
 /// The most CPU time between two waits for the thread to have only looked: to take a lock, compare, and
 /// let go of it. Python needs some 150 us.
-const MAX_CPU_TIME: Nanos = Nanos(200_000);
+pub(super) const MAX_CPU_TIME: Nanos = Nanos(200_000);
 
 /// How a wake on a condition was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,10 +239,15 @@ fn find_places(
 
 /// Looks for functions in user stacks, in each once.
 #[derive(Default)]
-struct FunctionReader(HashMap<(StackId, &'static str), bool>);
+pub(super) struct FunctionReader(HashMap<(StackId, &'static str), bool>);
 
 impl FunctionReader {
-    fn has_function(&mut self, stacks: &StackTable, stack: StackRef, name: &'static str) -> bool {
+    pub(super) fn has_function(
+        &mut self,
+        stacks: &StackTable,
+        stack: StackRef,
+        name: &'static str,
+    ) -> bool {
         let StackRef::Id(id) = stack else { return false };
         *self.0.entry((id, name)).or_insert_with(|| {
             let mut functions = stacks.frames_of(id).flat_map(|frame| &frame.functions);

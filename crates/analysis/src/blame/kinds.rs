@@ -107,6 +107,9 @@ pub enum Reason {
     /// Somebody held the lock that was waited for, and nothing tells who: not the thread that let go of
     /// it last.
     HolderUnknown,
+    /// The thread was woken alone and slept again at once: nothing tells whether it had got what it waited
+    /// for, or had only looked.
+    UnclearWake,
 }
 
 impl Reason {

@@ -26,6 +26,7 @@ mod kinds;
 mod ledger;
 mod local_servers;
 mod locks;
+mod lone_notifies;
 mod mailboxes;
 mod open_asks;
 mod parts;
@@ -82,6 +83,7 @@ use cpus::CpuOccupancy;
 use gaps::Gaps;
 use interpreter_lock::InterpreterLockHolders;
 use locks::{Locks, Releases};
+use lone_notifies::LoneNotifies;
 use mailboxes::Mailboxes;
 use pattern_analysis::PatternAnalysis;
 use process_wakes::ProcessWakes;
@@ -119,6 +121,7 @@ pub struct Blame<'a> {
     shared_locks: SharedLocks,
     timed_retries: TimedRetries,
     broadcasts: Broadcasts,
+    lone_notifies: LoneNotifies,
     interpreter_locks: InterpreterLockHolders,
     mailboxes: Mailboxes,
     process_wakes: ProcessWakes,
@@ -144,8 +147,9 @@ impl<'a> Blame<'a> {
                 || {
                     let timed_retries = TimedRetries::new(recording, timeline, &patterns);
                     let broadcasts = Broadcasts::new(recording, timeline, &patterns);
+                    let lone_notifies = LoneNotifies::new(recording, timeline, &patterns);
                     let holders = InterpreterLockHolders::new(recording, timeline, &patterns);
-                    (timed_retries, broadcasts, holders)
+                    (timed_retries, broadcasts, lone_notifies, holders)
                 },
                 || ProcessWakes::new(recording, &patterns),
             );
@@ -155,7 +159,7 @@ impl<'a> Blame<'a> {
         let ((stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes)), cpus) =
             rayon::join(of_records, || CpuOccupancy::new(timeline));
         let (locks, kernel_locks, shared_locks, retries) = of_locks;
-        let (timed_retries, broadcasts, interpreter_locks) = retries;
+        let (timed_retries, broadcasts, lone_notifies, interpreter_locks) = retries;
         Self {
             recording,
             timeline,
@@ -168,6 +172,7 @@ impl<'a> Blame<'a> {
             shared_locks,
             timed_retries,
             broadcasts,
+            lone_notifies,
             interpreter_locks,
             mailboxes,
             process_wakes,

@@ -206,6 +206,9 @@ impl Words<'_> {
                 Some(Reason::HolderUnknown) => {
                     "waits for a lock, and nothing tells who had it then".to_owned()
                 }
+                Some(Reason::UnclearWake) => {
+                    "was woken and slept again at once: for little, or for nothing".to_owned()
+                }
                 Some(Reason::Stopped) => {
                     slept.and_then(|slept| slept.stop).map_or("is stopped", Stop::words).to_owned()
                 }

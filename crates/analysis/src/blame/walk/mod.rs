@@ -270,6 +270,9 @@ impl<'b> Walker<'b> {
             {
                 self.push_unattributed(Reason::Stopped, stretch.length(), at);
             }
+            WakeSource::Task(_) if self.blame.lone_notifies.is_unclear(wait) => {
+                self.push_unattributed(Reason::UnclearWake, stretch.length(), at);
+            }
             WakeSource::External(external) => {
                 let rest = self.walk_earlier_holders(wait, stretch, at);
                 match self.blame.release_after(wait) {

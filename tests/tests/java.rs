@@ -1,0 +1,120 @@
+//! Whom threads of Java programs wait for: for the thread of a pool, and for one of two that notify them.
+//!
+//! Each test prints what is true, and what offwake says.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use offwake_tests::{
+    case::at_least,
+    offwake::Offwake,
+    programs::Program,
+    report::{Blame, Report},
+};
+
+/// The part of the blame that may be on somebody who has nothing to do with it.
+const WRONG: f64 = 0.02;
+
+/// Profiles a program of one file for so long.
+fn profile(file: &str, arguments: &[&str], duration: &str) -> Result<Report> {
+    let arguments: Vec<&Path> = arguments.iter().map(Path::new).collect();
+    let program = Program::script(Path::new("java"), &format!("java/{file}"), &arguments)?;
+    let pid = program.pid().to_string();
+    let outcome = (Offwake::profile()?)
+        .args(["-p", &pid, "-d", duration, "--budget", "none", "-o", "x.json"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    outcome.report("x.json")
+}
+
+/// What one thread's waits for others are blamed on.
+struct Waits<'r> {
+    report: &'r Report,
+    blame: Vec<&'r Blame>,
+    all_ns: u64,
+}
+
+impl<'r> Waits<'r> {
+    fn of(report: &'r Report, name: &str) -> Result<Self> {
+        let tid = tid(report, name)?;
+        let waits = report.waits.iter().filter(|waits| waits.tid == tid && waits.cause == "futex");
+        let blame: Vec<&Blame> = waits.flat_map(|waits| &waits.blame).collect();
+        let all_ns = blame.iter().map(|blame| blame.ns).sum();
+        ensure!(at_least(all_ns, 0.3, report.window.duration_ns), "it hardly waited: {all_ns} ns");
+        Ok(Self { report, blame, all_ns })
+    }
+
+    fn share(&self, holds: impl Fn(&Blame) -> bool) -> f64 {
+        let held = self.blame.iter().filter(|blame| holds(blame));
+        held.map(|blame| blame.ns).sum::<u64>() as f64 / self.all_ns as f64
+    }
+
+    /// The share in which a thread is the last that was waited for, and known to be.
+    fn share_of(&self, name: &str) -> Result<f64> {
+        let tid = tid(self.report, name)?;
+        Ok(self.share(|blame| {
+            blame.reason.is_none() && blame.chain.last().is_some_and(|hop| hop.tid == tid)
+        }))
+    }
+
+    /// The share in which a thread is anywhere on the way.
+    fn share_through(&self, name: &str) -> Result<f64> {
+        let tid = tid(self.report, name)?;
+        Ok(self.share(|blame| blame.chain.iter().any(|hop| hop.tid == tid)))
+    }
+
+    fn share_with_reason(&self, reason: &str) -> f64 {
+        self.share(|blame| blame.reason.as_deref() == Some(reason))
+    }
+}
+
+fn tid(report: &Report, name: &str) -> Result<u32> {
+    let thread = report.threads.iter().find(|thread| thread.comm == name);
+    Ok(thread.with_context(|| format!("no thread {name}"))?.tid)
+}
+
+/// Returns the shares of the fast thread and of the slow one, and that of which it is not known.
+fn check_notified(kind: &str, wanted: &str) -> Result<[f64; 3]> {
+    let report = profile("Notified.java", &[kind, "8", "200", wanted], "3s")?;
+    let waits = Waits::of(&report, "waiter")?;
+    let shares =
+        [waits.share_of("fast")?, waits.share_of("slow")?, waits.share_with_reason("unclear_wake")];
+    println!("| {kind}, {wanted} | fast, slow, unclear {shares:.3?} |");
+    Ok(shares)
+}
+
+/// Nothing tells whether a wake of one thread was a broadcast. But nobody is blamed who has the waiter look alone.
+#[test]
+fn who_is_notified_alone_is_not_told_to_wait_for_who_notifies_it_most() -> Result<()> {
+    for kind in ["monitor", "condition"] {
+        let [fast, slow, unclear] = check_notified(kind, "wants-slow")?;
+        ensure!(fast <= 0.1 && unclear > 0.7 && slow > 0.01, "{fast} {slow} {unclear}");
+        let [fast, slow, unclear] = check_notified(kind, "wants-both")?;
+        ensure!(fast > 0.7 && unclear <= 0.05 && slow > 0.01, "{fast} {slow} {unclear}");
+    }
+    Ok(())
+}
+
+/// Returns the shares of the maker and of the pool's thread.
+fn check_executor(preparation: &str, job: &str) -> Result<(f64, f64)> {
+    let report = profile("Executor.java", &[preparation, job, "6"], "2s")?;
+    let waits = Waits::of(&report, "client")?;
+    let (maker, pool) = (waits.share_of("maker")?, waits.share_of("pool")?);
+    let (wrong, nobody) =
+        (waits.share_through("bystander")?, waits.share_with_reason("event_loop"));
+    println!(
+        "| prepared for {preparation} ms, done in {job} ms | maker {maker:.3}, pool {pool:.3}, bystander {wrong:.3}, event_loop {nobody:.3} |"
+    );
+    ensure!(wrong <= WRONG, "{wrong} is on who had something else done");
+    Ok((maker, pool))
+}
+
+/// What the pool's thread did before it got the client's job, it did for others.
+#[test]
+fn who_waits_for_a_job_of_an_executor_waits_for_whoever_prepared_it() -> Result<()> {
+    let (maker, pool) = check_executor("15", "5")?;
+    ensure!(maker > 0.3 && maker > pool, "maker {maker}, pool {pool}");
+    let (maker, pool) = check_executor("3", "15")?;
+    ensure!(pool > 0.6 && maker < 0.2, "maker {maker}, pool {pool}");
+    Ok(())
+}
