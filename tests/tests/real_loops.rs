@@ -31,6 +31,10 @@ use offwake_tests::{
 /// The part of the blame that must be right on any machine; on a quiet one more is.
 const RIGHT: f64 = 0.9;
 
+/// The same where the server has what it is asked done by workers of its own: which thread of Go's runtime goes on
+/// with it, and in which slice, nobody sees, and more is `event_loop`. 89 % were right beside two compilers.
+const RIGHT_OF_WORKERS: f64 = 0.7;
+
 /// The part of the blame that may go through a bystander. A worker of tokio's that waits for another one's lock is
 /// led on to whoever had woken that one: 0.05 % of the time in one run of several.
 const WRONG: f64 = 0.002;
@@ -52,6 +56,15 @@ fn script(interpreter: &str, script: &str, arguments: &[&str]) -> Result<Program
 
 /// Records a client of a server that asks its upstream, and demands that it waits for these two alone.
 fn check(name: &str, start_server: impl FnOnce(&str, &str) -> Result<Program>) -> Result<()> {
+    check_with(name, RIGHT, start_server)
+}
+
+/// The same, where this part of the blame must be right.
+fn check_with(
+    name: &str,
+    right: f64,
+    start_server: impl FnOnce(&str, &str) -> Result<Program>,
+) -> Result<()> {
     let _machine_lock = MachineLock::acquire()?;
     let [port, upstream_port] = free_ports()?.map(|port| port.to_string());
     let upstream = script("python3", "upstream.py", &[&upstream_port])?;
@@ -93,7 +106,7 @@ fn check(name: &str, start_server: impl FnOnce(&str, &str) -> Result<Program>) -
         "{name}: a bystander is blamed: {accuracy}: {}",
         wrong()
     );
-    ensure!(at_least(accuracy.right_ns, RIGHT, accuracy.known_ns()), "{name}: {accuracy}");
+    ensure!(at_least(accuracy.right_ns, right, accuracy.known_ns()), "{name}: {accuracy}");
     let slept: u64 = blame()
         .filter(|part| {
             part.kind == "timer"
@@ -144,6 +157,15 @@ fn a_client_of_go_waits_for_its_upstream() -> Result<()> {
     let go = Compiled::empty()?;
     go.compile("loop", Source { compiler: "go", file: "loops/loop.go", flags: &[] })?;
     check("Go", |port, upstream| go.start("loop", &[port, upstream].map(Path::new)))
+}
+
+#[test]
+fn a_client_of_workers_behind_a_channel_of_go_waits_for_their_upstream() -> Result<()> {
+    let go = Compiled::empty()?;
+    go.compile("workers", Source { compiler: "go", file: "loops/workers.go", flags: &[] })?;
+    check_with("Go workers", RIGHT_OF_WORKERS, |port, upstream| {
+        go.start("workers", &[port, upstream].map(Path::new))
+    })
 }
 
 #[test]
