@@ -122,9 +122,10 @@ fn pipe_holder(u: Bytes) -> Result<PipeHolder> {
 
 fn stopped_thread(u: Bytes) -> Result<StoppedThread> {
     let tracer = |u: Bytes| Ok(PeerProcess { tgid: Tgid(small(u)?), comm: text(u)? });
-    let origin = match any::<bool>(u)? {
-        true => StopOrigin::Tracer(tracer(u)?),
-        false => StopOrigin::FrozenCgroup(text(u)?),
+    let origin = match any::<u8>(u)? % 3 {
+        0 => StopOrigin::Tracer(tracer(u)?),
+        1 => StopOrigin::FrozenAsleep(text(u)?),
+        _ => StopOrigin::FrozenCgroup(text(u)?),
     };
     Ok(StoppedThread { tid: Tid(small(u)?), origin })
 }

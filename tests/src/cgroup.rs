@@ -30,6 +30,18 @@ impl Cgroup {
         Self::make(root.join(format!("offwake-test-{}-{name}", std::process::id())))
     }
 
+    /// Makes a cgroup of v1 that can be frozen; none if no hierarchy of v1 has the freezer.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be written to.
+    pub fn with_freezer_of_v1(name: &str) -> Result<Option<Self>> {
+        let mounts =
+            fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
+        let name = format!("offwake-test-{}-{name}", std::process::id());
+        v1_root(&mounts, "freezer").map(|root| Self::make(root.join(name))).transpose()
+    }
+
     /// Makes a cgroup whose processes, and what the kernel keeps for them, may have so much memory.
     ///
     /// # Errors
@@ -138,12 +150,23 @@ impl Cgroup {
         if old.exists() { old } else { self.path.join(format!("memory.{v2}")) }
     }
 
-    /// Freezes a cgroup of v2, or lets it go on, and waits until it is so.
+    /// Freezes a cgroup, or lets it go on, and waits until it is so.
     ///
     /// # Errors
     ///
     /// When the kernel refuses, or takes too long.
     pub fn set(&self, motion: Motion) -> Result<()> {
+        let v1 = self.path.join("freezer.state");
+        if v1.exists() {
+            let state = match motion {
+                Motion::Frozen => "FROZEN",
+                Motion::Free => "THAWED",
+            };
+            fs::write(&v1, state).context("cannot freeze")?;
+            return wait_until("the freezer", || {
+                Ok((fs::read_to_string(&v1)?.trim() == state).then_some(()))
+            });
+        }
         let (wanted, event) = match motion {
             Motion::Frozen => ("1", "frozen 1"),
             Motion::Free => ("0", "frozen 0"),

@@ -4,7 +4,14 @@
 use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result, ensure};
-use offwake_tests::{case::Case, report::Finding, wait_until::wait_until, workload::Workload};
+use offwake_tests::{
+    case::Case,
+    cgroup::{Cgroup, Motion},
+    offwake::Offwake,
+    report::Finding,
+    wait_until::wait_until,
+    workload::Workload,
+};
 
 /// Profiles the processes of a workload once all of `waiters` wait for a futex.
 fn profile(name: &str, waiters: &[&str]) -> Result<Case> {
@@ -133,6 +140,95 @@ fn a_server_that_does_not_answer_a_poll_is_named() -> Result<()> {
         ensure!(!format!("{found:?}").contains(&format!("ow-{other}")), "{name}: {found:#?}");
     }
     Ok(())
+}
+
+/// The server that does not answer is traced, or in a frozen cgroup; the other one is not. A cgroup is named that
+/// was told to freeze, be it the server's own or one above it.
+#[test]
+fn who_stops_the_server_that_a_client_waits_for_is_named() -> Result<()> {
+    for (name, asked) in [("polled-left-hangs", "left"), ("polled-right-hangs", "right")] {
+        let outer = Cgroup::new(&format!("outer-{asked}"))?;
+        let inner = outer.child("inner")?;
+        let v1 = Cgroup::with_freezer_of_v1(&format!("v1-{asked}"))?;
+        if v1.is_none() {
+            eprintln!("NOT RUN, no freezer of cgroups v1 is mounted: a server that it freezes");
+        }
+        let told = if asked == "left" { &outer } else { &inner };
+        let frozen = [Some((told, &inner)), v1.as_ref().map(|it| (it, it))];
+        for (told, home) in frozen.into_iter().flatten() {
+            check_stop(name, asked, |server, and_then| {
+                home.adopt(server)?;
+                told.set(Motion::Frozen)?;
+                and_then()?;
+                told.set(Motion::Free)?;
+                let path = told.path().to_string_lossy();
+                let below = path.rsplit_once("/offwake-test-").context("a test's cgroup")?.1;
+                Ok(format!("is frozen (freezer of cgroup /offwake-test-{below})"))
+            })?;
+        }
+        check_stop(name, asked, |server, and_then| {
+            let tracer = Tracer::stop(server)?;
+            and_then()?;
+            drop(tracer);
+            let comm = fs::read_to_string("/proc/self/comm")?;
+            let (comm, pid) = (comm.trim(), std::process::id());
+            Ok(format!("is stopped by its tracer {comm} {pid} (ptrace)"))
+        })?;
+    }
+    Ok(())
+}
+
+/// Demands that a client whose server is stopped is told so. `stop` stops the server, calls what it is given,
+/// has it go on, and returns what is to be said of it.
+fn check_stop(
+    name: &str,
+    asked: &str,
+    stop: impl FnOnce(u32, &mut dyn FnMut() -> Result<()>) -> Result<String>,
+) -> Result<()> {
+    let mut workload = Some(Workload::start(name)?);
+    let server = workload.as_ref().context("a workload")?.role(asked)?.pid;
+    let mut recorded = None;
+    let said = stop(server, &mut || {
+        let started = workload.take().context("it is called once")?;
+        let arguments =
+            ["-d", "1", "--pid", &started.pids(), "-o", "report.json"].map(str::to_owned);
+        recorded = Some((Offwake::profile()?.args(arguments).run()?, started));
+        Ok(())
+    })?;
+    let (outcome, workload) = recorded.context("nothing was recorded")?;
+    let case = Case::from_outcome(workload, outcome, "report.json")?;
+    let found = stuck(&case, "client").context(said.clone())?;
+    ensure!(found.cause.text.ends_with(&said), "{name}, {said}: {found:#?}");
+    let tids: Vec<_> = found.chain.iter().filter_map(|hop| hop.tid).collect();
+    ensure!(tids == [case.tid("client"), case.tid(asked)], "{name}, {said}: {found:#?}");
+    Ok(())
+}
+
+/// A process that this thread traces, and has stopped.
+struct Tracer(libc::pid_t);
+
+impl Tracer {
+    fn stop(pid: u32) -> Result<Self> {
+        let pid = pid.cast_signed();
+        // SAFETY: takes plain integers. The workload reaps its processes, which are not this one's children.
+        let stopped = unsafe {
+            libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) == 0
+                && libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0) == 0
+        };
+        ensure!(stopped, "cannot trace {pid}: {}", std::io::Error::last_os_error());
+        let status = format!("/proc/{pid}/status");
+        wait_until("the tracer's stop", || {
+            Ok(fs::read_to_string(&status)?.contains("State:\tt").then_some(()))
+        })?;
+        Ok(Self(pid))
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // SAFETY: takes plain integers.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, self.0, 0, 0) };
+    }
 }
 
 /// The syscalls that poll. Some machines have no `poll`.

@@ -10,6 +10,9 @@ pub enum StopOrigin {
     /// The cgroup that is frozen, by its path in its hierarchy: the nearest one that was told to freeze, of
     /// the thread's own and those above it.
     FrozenCgroup(String),
+    /// The same, where the kernel says that the cgroup and this thread are frozen. The freezer of cgroups v1 leaves
+    /// a thread that sleeps where it is, and its stack says nothing of it.
+    FrozenAsleep(String),
 }
 
 /// A thread that was stopped when the window closed, and by what.

@@ -7,7 +7,14 @@
 //! ```
 //!
 //! A thread of a frozen cgroup may sleep on in the kernel, where the freezer does not reach it. Whether it is
-//! frozen itself, its stack tells: what is found here is not believed without that.
+//! frozen itself, its stack tells: what is found here is not believed without that. The freezer of v1 leaves no
+//! trace in the stack of who sleeps. But it knows when all of a cgroup is frozen, and shows each frozen thread as
+//! one in state D
+//! ([`__task_state_index`](https://github.com/torvalds/linux/blob/v6.12/include/linux/sched.h#L1668)):
+//!
+//! ```text
+//!  state D        /proc/PID/cgroup, freezer.state: FROZEN    --> StopOrigin::FrozenAsleep
+//! ```
 
 use std::{
     collections::{HashMap, HashSet},
@@ -34,7 +41,9 @@ const MAX_PROCESSES: usize = 256;
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The most bytes that are read of `status`. What is wanted of it comes before the groups, which can be long.
 const MAX_STATUS: u64 = 4_096;
-/// Bytes of a file of a cgroup that are read: a digit.
+/// The file of a cgroup of v1 that says how far it is frozen: `THAWED`, `FREEZING`, `FROZEN`.
+const STATE: &str = "freezer.state";
+/// Bytes of a file of a cgroup that are read: a digit, or a word.
 const MAX_FILE: usize = 16;
 
 /// Finds the tracers of threads that are stopped by one, and the frozen cgroups that others are in: those of
@@ -53,11 +62,22 @@ pub(crate) fn find_stopped_threads(open: &[Wait]) -> Vec<StoppedThread> {
             let origin = match wait.state.letter() {
                 't' => StopOrigin::Tracer(find_tracer(wait.tgid, wait.tid)?),
                 'T' => return None,
-                _ => StopOrigin::FrozenCgroup(freezers.find_frozen_cgroup(wait.tgid)?),
+                _ => match freezers.find_frozen_cgroup(wait.tgid)? {
+                    Frozen { cgroup, extent: Extent::All } if is_in_state_d(wait) => {
+                        StopOrigin::FrozenAsleep(cgroup)
+                    }
+                    Frozen { cgroup, .. } => StopOrigin::FrozenCgroup(cgroup),
+                },
             };
             Some(StoppedThread { tid: wait.tid, origin })
         })
         .collect()
+}
+
+/// Returns whether a thread shows as one that no signal wakes.
+fn is_in_state_d(wait: &Wait) -> bool {
+    let status = read_status(&format!("{}/task/{}", wait.tgid, wait.tid));
+    field(status.as_bytes(), "State:").is_some_and(|state| state.starts_with('D'))
 }
 
 /// Finds who traces a thread, if that one has it stopped just now.
@@ -95,7 +115,23 @@ fn field<'t>(status: &'t [u8], name: &str) -> Option<&'t str> {
 /// The hierarchies that have a freezer, and what they said so far.
 struct Freezers {
     hierarchies: Vec<Freezer>,
-    by_process: HashMap<Tgid, Option<String>>,
+    by_process: HashMap<Tgid, Option<Frozen>>,
+}
+
+/// A cgroup that was told to freeze.
+#[derive(Clone)]
+struct Frozen {
+    cgroup: String,
+    extent: Extent,
+}
+
+/// How far a cgroup is frozen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// All threads of the cgroup that was asked about are.
+    All,
+    /// Some may not be, or nothing tells.
+    NotKnown,
 }
 
 struct Freezer {
@@ -119,7 +155,7 @@ impl Freezers {
     }
 
     /// Finds the nearest cgroup that was told to freeze, of a process's own and those above it.
-    fn find_frozen_cgroup(&mut self, tgid: Tgid) -> Option<String> {
+    fn find_frozen_cgroup(&mut self, tgid: Tgid) -> Option<Frozen> {
         if self.by_process.len() >= MAX_PROCESSES && !self.by_process.contains_key(&tgid) {
             return None;
         }
@@ -128,7 +164,8 @@ impl Freezers {
             hierarchies.iter_mut().find_map(|freezer| {
                 let path = proc_files::read_cgroup_path_of(tgid.0, freezer.controllers)?;
                 let frozen = freezer.find_frozen(&path)?;
-                Some(String::from_utf8_lossy(&frozen).into_owned())
+                let cgroup = String::from_utf8_lossy(&frozen).into_owned();
+                Some(Frozen { cgroup, extent: freezer.extent(&path) })
             })
         });
         found.clone()
@@ -138,6 +175,16 @@ impl Freezers {
 impl Freezer {
     fn new(hierarchy: CgroupHierarchy, controllers: Controllers, file: &'static str) -> Self {
         Self { hierarchy, controllers, file, free: HashSet::new() }
+    }
+
+    /// How far a cgroup is frozen that was told to, or is in one that was.
+    fn extent(&self, path: &[u8]) -> Extent {
+        // There is no such file in v2.
+        let state = self.hierarchy.open_path(path).and_then(|cgroup| cgroup.read(STATE, MAX_FILE));
+        match state.is_some_and(|state| state.trim_ascii() == b"FROZEN") {
+            true => Extent::All,
+            false => Extent::NotKnown,
+        }
     }
 
     fn find_frozen(&mut self, path: &[u8]) -> Option<Vec<u8>> {

@@ -90,6 +90,7 @@ fn who_stops_a_server_is_named_if_it_stops_it_in_that_way() {
     let tracer = StopOrigin::Tracer(PeerProcess { tgid: Tgid(812), comm: "gdb".to_owned() });
     let gone = StopOrigin::Tracer(PeerProcess { tgid: Tgid(812), comm: String::new() });
     let cgroup = StopOrigin::FrozenCgroup("/shop.slice/cache".to_owned());
+    let asleep_in = StopOrigin::FrozenAsleep("/shop.slice/cache".to_owned());
     let (by_tracer, by_cgroup) = (
         "thread60 60 is stopped by its tracer gdb 812 (ptrace)",
         "thread60 60 is frozen (freezer of cgroup /shop.slice/cache)",
@@ -99,6 +100,8 @@ fn who_stops_a_server_is_named_if_it_stops_it_in_that_way() {
         (TRACED, "ptrace_stop", &gone, "thread60 60 is stopped by its tracer process 812 (ptrace)"),
         (1, "do_freezer_trap", &cgroup, by_cgroup),
         (2, "__refrigerator", &cgroup, by_cgroup),
+        // The freezer of cgroups v1 leaves no trace in its stack.
+        (1, "ep_poll", &asleep_in, by_cgroup),
         // The freezer does not reach it where it sleeps, a signal has stopped it, or the tracer lets it sleep.
         (TRACED, "ptrace_stop", &cgroup, "thread60 60 is stopped by a tracer (ptrace)"),
         (STOPPED, "do_signal_stop", &cgroup, "thread60 60 is stopped (SIGSTOP)"),

@@ -289,7 +289,11 @@ fn pipe_holder() -> impl Strategy<Value = PipeHolder> {
 fn stopped_thread() -> impl Strategy<Value = StoppedThread> {
     let tracer = (any::<u32>(), ".{0,16}")
         .prop_map(|(tgid, comm)| StopOrigin::Tracer(PeerProcess { tgid: Tgid(tgid), comm }));
-    let origin = prop_oneof![tracer, "/.{0,9}".prop_map(StopOrigin::FrozenCgroup)];
+    let origin = prop_oneof![
+        tracer,
+        "/.{0,9}".prop_map(StopOrigin::FrozenCgroup),
+        "/.{0,9}".prop_map(StopOrigin::FrozenAsleep),
+    ];
     (any::<u32>(), origin).prop_map(|(tid, origin)| StoppedThread { tid: Tid(tid), origin })
 }
 

@@ -78,7 +78,10 @@ impl Stop {
                     tracer.tgid
                 )
             }
-            (Self::Frozen, Some(StopOrigin::FrozenCgroup(path))) => {
+            (
+                Self::Frozen,
+                Some(StopOrigin::FrozenCgroup(path) | StopOrigin::FrozenAsleep(path)),
+            ) => {
                 format!("is frozen (freezer of cgroup {})", text::terminal(path))
             }
             _ => self.words().to_owned(),

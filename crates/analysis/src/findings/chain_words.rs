@@ -6,7 +6,7 @@ use offwake_recording::units::Nanos;
 
 use crate::{
     blame::{
-        Blame, BlameClass,
+        Blame, BlameClass, Stop,
         cause::{self, Cause, WaitedOn},
     },
     text,
@@ -236,19 +236,25 @@ impl ChainTeller<'_> {
                 let Some(meaning) = self.meaning(thread, writer) else {
                     return ("waits".to_owned(), None);
                 };
+                let stop = match self.graph.is_frozen_asleep(thread) {
+                    true => Some(Stop::Frozen),
+                    false => meaning.stop,
+                };
                 let what = match self.graph.lock_call(thread) {
                     Some(LockCall::Condition)
-                        if meaning.cause == Cause::Futex && meaning.lock().is_none() =>
+                        if stop.is_none()
+                            && meaning.cause == Cause::Futex
+                            && meaning.lock().is_none() =>
                     {
                         format!("waits {AT_CONDITION}")
                     }
-                    _ => match meaning.stop {
+                    _ => match stop {
                         Some(stop) => stop.describe(self.graph.stop_origin(thread)),
                         None => writer.words.sleep(&meaning, program, None, None),
                     },
                 };
                 // Where a thread was stopped does not say why.
-                let function = label_of(&meaning).filter(|_| meaning.stop.is_none());
+                let function = label_of(&meaning).filter(|_| stop.is_none());
                 (what, function)
             }
             Some(State::Runnable(_)) => (format!("waits {}", words::for_a_cpu(None)), None),

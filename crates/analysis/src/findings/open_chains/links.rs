@@ -18,6 +18,10 @@ impl OpenWaitGraph<'_> {
     /// Finds who could end the wait in which a thread was at the end.
     pub(in crate::findings) fn find_link(&self, thread: ThreadIndex) -> Option<Link> {
         let index = self.open_wait(thread)?;
+        // Whatever it slept for, it does not go on before it is thawed.
+        if self.is_frozen_asleep(thread) {
+            return None;
+        }
         let wait = self.recording.waits.get(index.0 as usize)?;
         match self.blame.cause(index) {
             Cause::FileLock => self.file_lock_link(&wait),

@@ -232,9 +232,16 @@ impl<'a> OpenWaitGraph<'a> {
         file.and_then(|file| self.recording.files.role(file)) == Some(SocketRole::Asking)
     }
 
-    /// Returns whether a thread was stopped at the end, by a signal or a tracer.
+    /// Returns whether a thread was stopped at the end, by a signal or a tracer, or frozen.
     pub(super) fn is_stopped(&self, thread: ThreadIndex) -> bool {
-        self.open_wait(thread).is_some_and(|wait| self.blame.cause(wait) == Cause::Stopped)
+        self.is_frozen_asleep(thread)
+            || self.open_wait(thread).is_some_and(|wait| self.blame.cause(wait) == Cause::Stopped)
+    }
+
+    /// Returns whether a thread was frozen in its sleep, of which its stack says nothing.
+    pub(super) fn is_frozen_asleep(&self, thread: ThreadIndex) -> bool {
+        self.open_wait(thread).is_some()
+            && matches!(self.stop_origin(thread), Some(StopOrigin::FrozenAsleep(_)))
     }
 
     /// Returns what kept a thread stopped at the end, as far as anybody saw.

@@ -7,7 +7,7 @@ use crate::{
     PeerProcess, StopOrigin, StoppedThread,
     stream::{
         TableError,
-        column::{Column, OptionalText, OptionalU32, U32, columns},
+        column::{Column, Later, OptionalText, OptionalU32, U32, columns},
     },
     units::{Tgid, Tid},
 };
@@ -18,20 +18,28 @@ columns! {
         tracer_tgid: OptionalU32 = tracer(row).map(|tracer| tracer.tgid.0),
         tracer_comm: OptionalText = tracer(row).map(|tracer| tracer.comm.as_str().into()),
         frozen_cgroup: OptionalText = frozen_cgroup(row).map(Into::into),
+        frozen_asleep: Later<OptionalText> = frozen_asleep(row).map(Into::into),
     }
 }
 
 fn tracer(row: &StoppedThread) -> Option<&PeerProcess> {
     match &row.origin {
         StopOrigin::Tracer(tracer) => Some(tracer),
-        StopOrigin::FrozenCgroup(_) => None,
+        StopOrigin::FrozenCgroup(_) | StopOrigin::FrozenAsleep(_) => None,
     }
 }
 
 fn frozen_cgroup(row: &StoppedThread) -> Option<&str> {
     match &row.origin {
         StopOrigin::FrozenCgroup(path) => Some(path),
-        StopOrigin::Tracer(_) => None,
+        StopOrigin::Tracer(_) | StopOrigin::FrozenAsleep(_) => None,
+    }
+}
+
+fn frozen_asleep(row: &StoppedThread) -> Option<&str> {
+    match &row.origin {
+        StopOrigin::FrozenAsleep(path) => Some(path),
+        StopOrigin::Tracer(_) | StopOrigin::FrozenCgroup(_) => None,
     }
 }
 
@@ -50,7 +58,12 @@ impl Table for StoppedThread {
                 StopOrigin::Tracer(PeerProcess { tgid: Tgid(tgid), comm })
             });
             let cgroup = || columns.frozen_cgroup.get(row).map(StopOrigin::FrozenCgroup);
-            Some(Self { tid: Tid(columns.tid.at(row)), origin: tracer.or_else(cgroup)? })
+            let asleep = || {
+                let texts = columns.frozen_asleep.as_ref()?;
+                texts.get(row).map(StopOrigin::FrozenAsleep)
+            };
+            let origin = tracer.or_else(cgroup).or_else(asleep)?;
+            Some(Self { tid: Tid(columns.tid.at(row)), origin })
         }))
     }
 }
