@@ -292,23 +292,47 @@ fn a_file_lock_is_waited_for_by_who_held_it() -> Result<()> {
         });
         for (waiter, role) in all.into_iter().enumerate() {
             let bounds = bound_waits(&contenders, waiter, case.window());
-            is_divided_within(name, &case, role, all.into_iter().zip(bounds).collect())?;
+            let is_on = |blame: &Blame, holder: &str| blame.blamed_tid() == Some(case.tid(holder));
+            let bounds = all.into_iter().zip(bounds).collect();
+            is_divided_within(name, &case, (role, "file_lock"), bounds, is_on)?;
         }
     }
     Ok(())
 }
 
-/// Demands that waits of a role for a file lock are blamed on the others, in shares within these bounds.
+/// The lock of an inode and of a file's position are handed from one to the next in line, and who has them
+/// sleeps meanwhile, until its pager has the page that it writes from.
+#[test]
+fn a_lock_of_the_kernel_is_waited_for_by_who_slept_with_it() -> Result<()> {
+    for name in ["inode-lock-by-turns", "file-position-by-turns"] {
+        let case = Case::profile(name)?;
+        let all = ["x", "y", "z"];
+        let contenders = all.map(|role| Contender {
+            waits: case.log(role).intervals(Activity::Wait),
+            holds: case.log(role).intervals(Activity::Work),
+        });
+        let is_on = |blame: &Blame, holder: &str| {
+            let ends = [case.tid(holder), case.tid(&format!("pager-{holder}"))];
+            blame.path().last().is_some_and(|last| ends.contains(last))
+        };
+        for (waiter, role) in all.into_iter().enumerate() {
+            let bounds = bound_waits(&contenders, waiter, case.window());
+            let bounds = all.into_iter().zip(bounds).collect();
+            is_divided_within(name, &case, (role, "kernel_lock"), bounds, is_on)?;
+        }
+    }
+    Ok(())
+}
+
+/// Demands that waits of a role for a lock are blamed on the others, in shares within these bounds.
 fn is_divided_within(
     name: &str,
     case: &Case,
-    role: &str,
+    (role, cause): (&str, &str),
     mut bounds: Vec<(&str, Bounds)>,
+    is_on: impl Fn(&Blame, &str) -> bool,
 ) -> Result<()> {
-    let cause = "file_lock";
     bounds.retain(|(holder, _)| *holder != role);
-    let is_on =
-        |blame: &Blame, holder: &str| blame.blamed_tid().is_some_and(|it| it == case.tid(holder));
     let accuracy = BlameAccuracy::for_role(case, role, cause, |blame| {
         bounds.iter().any(|(holder, _)| is_on(blame, holder))
     });

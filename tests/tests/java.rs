@@ -75,7 +75,7 @@ fn tid(report: &Report, name: &str) -> Result<u32> {
 
 /// Returns the shares of the fast thread and of the slow one, and that of which it is not known.
 fn check_notified(kind: &str, wanted: &str) -> Result<[f64; 3]> {
-    let report = profile("Notified.java", &[kind, "8", "200", wanted], "3s")?;
+    let report = profile("Notified.java", &[kind, "8", "200", wanted], "2s")?;
     let waits = Waits::of(&report, "waiter")?;
     let shares =
         [waits.share_of("fast")?, waits.share_of("slow")?, waits.share_with_reason("unclear_wake")];

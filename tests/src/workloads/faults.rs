@@ -113,7 +113,8 @@ pub(super) fn provide_page(faults: i32, page: usize) {
     }
 }
 
-fn discard_page(page: usize) {
+/// Has the page missing again.
+pub(super) fn discard_page(page: usize) {
     // SAFETY: nothing is kept in it.
     unsafe { libc::madvise(page as *mut libc::c_void, PAGE, libc::MADV_DONTNEED) };
 }

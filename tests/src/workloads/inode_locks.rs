@@ -5,6 +5,8 @@
 //! byte-writer                ┊wants to write┊ waits for the inode's lock  ┊█
 //! ```
 //!
+//! Or three that write by turns, each from a page of memory that takes its own time to come.
+//!
 //! Or two that each write from memory that is not there, and a third one that wants to write to the file of
 //! one of them.
 //!
@@ -17,7 +19,10 @@ use std::{
         fd::AsRawFd as _,
         unix::fs::{FileExt as _, OpenOptionsExt as _},
     },
-    sync::{Arc, atomic::Ordering::SeqCst},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
     time::Duration,
 };
 
@@ -25,8 +30,9 @@ use anyhow::{Context as _, Result};
 
 use super::{
     faults, raw, sleeps,
-    stage::{Stage, allowed_cpus, bind},
+    stage::{Role, Stage, allowed_cpus, bind},
 };
+use crate::{clock::now_ns, ground_truth::Activity, intervals::Interval};
 
 /// What the bulk writer writes at a time: some ten milliseconds' worth, longer than a thread keeps a CPU
 /// that another one wants.
@@ -128,6 +134,64 @@ fn wait_for_a_lock(stage: &Stage, holder: &str, call: libc::c_long) -> Result<()
     stage.play(|| pages.iter().for_each(|&(faults, page)| faults::provide_page(faults, page)))
 }
 
+/// Three threads have the lock of one file's inode by turns.
+pub(super) fn by_turns(stage: &Stage) -> Result<()> {
+    take_turns(stage, libc::SYS_pwrite64)
+}
+
+/// Three threads have the lock of one open file's position by turns.
+pub(super) fn position_by_turns(stage: &Stage) -> Result<()> {
+    take_turns(stage, libc::SYS_write)
+}
+
+/// Three threads that want a lock all the time. Each sleeps with it until its pager hands out the page that it
+/// writes from: for a time of its own. The pager logs for it when it wanted the lock as a wait, and when it had it
+/// as work: it has the lock as soon as the page is missed.
+fn take_turns(stage: &Stage, call: libc::c_long) -> Result<()> {
+    let file = Arc::new(create_file_in_memory()?);
+    let stopped = stage.stopped();
+    for (name, pager, comms, held_ms) in [
+        ("x", "pager-x", ["ow-x", "ow-pager-x"], 4),
+        ("y", "pager-y", ["ow-y", "ow-pager-y"], 8),
+        ("z", "pager-z", ["ow-z", "ow-pager-z"], 12),
+    ] {
+        let (role, pager) = (stage.role(name)?, stage.role(pager)?);
+        let (faults, page) = faults::page_of_faults()?;
+        let file = Arc::clone(&file);
+        let wanted_at = Arc::new(AtomicU64::new(0));
+        let has_all = Arc::new(AtomicBool::new(false));
+        let (since, is_over) = (Arc::clone(&wanted_at), Arc::clone(&has_all));
+        stage.thread(move || {
+            pager.claim(comms[1]);
+            while !is_over.load(SeqCst) {
+                if polls_fault(faults, 10) {
+                    hold(role, since.load(SeqCst), Duration::from_millis(held_ms));
+                    faults::provide_page(faults, page);
+                }
+            }
+        })?;
+        stage.thread(move || {
+            role.claim(comms[0]);
+            while stopped.load(SeqCst) == 0 {
+                faults::discard_page(page);
+                wanted_at.store(now_ns(), SeqCst);
+                writes_from(&file, call, page);
+                raw::nanosleep(Duration::from_millis(1));
+            }
+            has_all.store(true, SeqCst);
+        })?;
+    }
+    stage.play(|| ())
+}
+
+/// Logs for a role that it has got a lock which it wanted since then, and has it for so long.
+fn hold(role: &Role, wanted_at: u64, held: Duration) {
+    role.log_past(Activity::Wait, Interval::new(wanted_at, now_ns()), 0);
+    let holds = role.begin(Activity::Work, 0);
+    raw::nanosleep(held);
+    role.end(holds);
+}
+
 static BYTE: u8 = 1;
 
 #[inline(never)]
@@ -137,7 +201,12 @@ fn writes_from(file: &File, call: libc::c_long, memory: usize) {
 
 /// Returns whether somebody waits for a page.
 fn has_fault(faults: i32) -> bool {
+    polls_fault(faults, 0)
+}
+
+/// Waits until somebody waits for a page, for so many milliseconds at most.
+fn polls_fault(faults: i32, milliseconds: i32) -> bool {
     let mut poll = libc::pollfd { fd: faults, events: libc::POLLIN, revents: 0 };
     // SAFETY: one descriptor, which is the kernel's to write to.
-    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    unsafe { libc::poll(&raw mut poll, 1, milliseconds) == 1 }
 }

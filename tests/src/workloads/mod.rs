@@ -132,6 +132,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("file-lock-held-by-right", file_locks::held_by_right),
     ("mapped-file-in-a-cgroup", mapped_file::read_in_a_cgroup),
     ("inode-lock-of-one-file", inode_locks::write_to_one_file),
+    ("inode-lock-by-turns", inode_locks::by_turns),
+    ("file-position-by-turns", inode_locks::position_by_turns),
     ("inode-lock-held-by-left", inode_locks::held_by_left),
     ("inode-lock-held-by-right", inode_locks::held_by_right),
     ("file-position-held-by-left", inode_locks::position_held_by_left),
