@@ -5,7 +5,11 @@ use std::{collections::BTreeSet, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
-    case::Case, loop_disk::LoopDisk, paths, report::FindingDisk, workload::Workload,
+    case::{Case, at_least},
+    loop_disk::LoopDisk,
+    paths,
+    report::{Blame, FindingDisk, Named},
+    workload::Workload,
 };
 
 /// Profiles the one of three writers that writes to the first of two disks, whose images are in
@@ -34,6 +38,48 @@ fn profile_writers(backing: &Path) -> Result<([String; 2], FindingDisk, Case)> {
     let file = disk.file.as_deref().context("no file")?;
     ensure!(Path::new(file) == mount_point.join("waiter"), "{disk:?}");
     Ok(([name, second.name()?], disk, case))
+}
+
+/// Workers of the kernel's write what is to be synced, now to one disk and now to the other. What such a worker did for
+/// the other process before it was set to work is nothing that the first one waits for.
+#[test]
+fn who_has_a_worker_of_the_kernel_write_waits_for_nobody_that_it_wrote_for_before() -> Result<()> {
+    let scratch = paths::scratch_directory()?;
+    let memory = Path::new("/dev/shm");
+    let first = LoopDisk::make(memory, &scratch.path().join("first"))?;
+    let second = LoopDisk::make(memory, &scratch.path().join("second"))?;
+    let workload = Workload::start_with("two-disks-synced", |directory| {
+        for disk in ["first", "second"] {
+            std::os::unix::fs::symlink(scratch.path().join(disk), directory.join(disk))?;
+        }
+        Ok(())
+    })?;
+    let case = Case::profile_with(workload, |offwake, workload| {
+        offwake.args(["--pid", &workload.pids()])
+    })?;
+    drop((first, second));
+    for (waiter, other) in [("one", "other"), ("other", "one")] {
+        let other = case.pid(other);
+        let blame = || case.report.waits_of(case.pid(waiter), None).flat_map(|waits| &waits.blame);
+        let sum = |holds: &dyn Fn(&Blame) -> bool| -> u64 {
+            blame().filter(|blame| holds(blame)).map(|blame| blame.ns).sum()
+        };
+        let is_worker = |hop: &Named| hop.comm.starts_with("kworker");
+        let (all, by_workers, wrong) = (
+            sum(&|_| true),
+            sum(&|blame| blame.chain.iter().any(is_worker)),
+            sum(&|blame| blame.chain.iter().any(|hop| hop.tgid == other)),
+        );
+        println!(
+            "| {waiter}: {all} ns waited, {by_workers} behind workers, {wrong} behind the other |"
+        );
+        ensure!(
+            at_least(by_workers, 0.05, all),
+            "workers had little to do: {by_workers} of {all} ns"
+        );
+        ensure!(!at_least(wrong, 0.002, all), "{wrong} of {all} ns are on the other process");
+    }
+    Ok(())
 }
 
 fn others(disk: &FindingDisk) -> BTreeSet<(Option<u32>, Option<&str>)> {

@@ -26,8 +26,14 @@ fn play(name: &str) -> Result<(GroundTruth, Interval)> {
 
 #[test]
 fn every_workload_starts_and_stops_when_told() -> Result<()> {
-    // The first ends by itself; the others want a disk and a cgroup that their tests make.
-    let special = ["first-wait", "throttled-writer", "mapped-file-in-a-cgroup", "three-writers"];
+    // The first ends by itself; the others want disks and a cgroup that their tests make.
+    let special = [
+        "first-wait",
+        "throttled-writer",
+        "mapped-file-in-a-cgroup",
+        "three-writers",
+        "two-disks-synced",
+    ];
     let talks = WORKLOADS.iter().filter(|(name, _)| !special.contains(name));
     for (name, _) in talks {
         let (truth, _) = play(name)?;

@@ -3,7 +3,7 @@
 use std::{
     fs::{self, File},
     io::{Seek, Write},
-    os::unix::fs::FileExt,
+    os::{fd::AsRawFd, unix::fs::FileExt},
     path::Path,
     sync::atomic::Ordering::SeqCst,
     time::Duration,
@@ -89,6 +89,36 @@ pub(super) fn three_processes(stage: &Stage) -> Result<()> {
         })?;
     }
     stage.play(|| ())
+}
+
+/// Two processes that write to a disk each, which the argument's directory has links to, and have all of it
+/// synced: a worker of the kernel's writes it, and wakes them when it has. Any such worker may do so for either.
+pub(super) fn two_disks(stage: &Stage) -> Result<()> {
+    let directory = Path::new(stage.argument()?);
+    for (name, disk) in [("one", "first"), ("other", "second")] {
+        let (writer, stopped) = (stage.role(name)?, stage.stopped());
+        let path = directory.join(disk).join(name);
+        let mut file =
+            File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        stage.process(move || {
+            writer.claim(&format!("ow-{name}"));
+            let block = vec![0x5a; 1 << 20];
+            while stopped.load(SeqCst) == 0 {
+                let written = file.rewind().and_then(|()| file.write_all(&block));
+                assert!(written.is_ok(), "cannot write: {written:?}");
+                let synced = writer.waits(|| waits_for_all_of_the_disk(&file));
+                assert!(synced, "cannot sync");
+                writer.works(Duration::from_micros(200));
+            }
+        })?;
+    }
+    stage.play(|| ())
+}
+
+#[inline(never)]
+fn waits_for_all_of_the_disk(file: &File) -> bool {
+    // SAFETY: takes a descriptor, which is open.
+    unsafe { libc::syncfs(file.as_raw_fd()) == 0 }
 }
 
 /// Several threads at once make files there, so each waits in many places of the filesystem, which

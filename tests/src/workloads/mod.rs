@@ -100,6 +100,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("polled-right-hangs", polled::not_answered_by_right),
     ("fsync", fsync::beside_a_hog),
     ("throttled-writer", fsync::throttled),
+    ("two-disks-synced", fsync::two_disks),
     ("three-writers", fsync::three_processes),
     ("fsync-of-many-files", fsync::many_files),
     ("sigwait", signals::sigwait),
