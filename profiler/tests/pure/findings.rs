@@ -763,3 +763,45 @@ fn who_gives_up_a_lock_after_a_timeout_has_not_slept_on_purpose() {
     assert!(lines.iter().any(|text| text.contains("until a timeout")), "{lines:#?}");
     assert!(lines.iter().all(|text| !text.contains("sleeps")), "{lines:#?}");
 }
+
+/// What is said of the thread that has a lock which another one wants, and waits on a futex in these functions until
+/// a timeout.
+fn said_of_who_waits_until_a_timeout(functions: &[&str]) -> String {
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("#{}r{}", ".".repeat(80), "#".repeat(18)), 8);
+    live(&mut r, 8, &format!("##{}r{}", ".".repeat(70), "#".repeat(27)), 9);
+    let wants = user(&mut r, 7, &["libc.so.6 pthread_mutex_lock", "app main"]);
+    let waits_in = user(&mut r, 8, functions);
+    let futex = kernel(&mut r, &["schedule", "futex_do_wait", "futex_wait", "do_futex"]);
+    edit(&mut r, |waits| {
+        for wait in waits {
+            wait.syscall = syscall(FUTEX, [0x1000 * u64::from(wait.tid.0), 0, 0, 0, 0, 0]);
+            wait.kernel_stack = futex;
+            wait.user_stack = if wait.tid == Tid(7) { wants } else { waits_in };
+            if wait.tid == Tid(8) {
+                wait.wake.as_mut().unwrap().context = WakeContext::Hrtimer;
+            }
+        }
+    });
+    let all = report(&mut r).findings.list;
+    let found = all.iter().find(|it| it.kind == FindingKind::Wait && it.chain.len() == 2);
+    found.unwrap_or_else(|| panic!("a wait for a lock: {all:#?}")).cause.text.clone()
+}
+
+#[test]
+fn who_waits_in_vain_is_told_what_for_as_far_as_functions_tell() {
+    let park = "libjvm.so Unsafe_Park";
+    let said = said_of_who_waits_until_a_timeout(&[park, "[anon] Interpreter", "libjvm.so run"]);
+    assert!(
+        said.contains("waits for a lock or a condition until a timeout: nobody woke"),
+        "{said}"
+    );
+    for method in [
+        "boolean java.util.concurrent.locks.ReentrantLock.tryLock(long, TimeUnit)",
+        "Ljava/util/concurrent/locks/ReentrantLock;::tryLock",
+    ] {
+        let method = format!("[perf-map] {method}");
+        let said = said_of_who_waits_until_a_timeout(&[park, &method, "libjvm.so run"]);
+        assert!(said.contains("waits for a lock until a timeout"), "{said}");
+    }
+}

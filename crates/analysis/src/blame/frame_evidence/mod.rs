@@ -3,6 +3,7 @@
 //! A condition variable serves for everything: a pool's thread waits on one for its next job, a
 //! Java thread for a monitor that another holds, and `Thread.sleep` for its time to be over.
 
+mod java;
 mod locks;
 
 use std::{borrow::Cow, collections::HashMap};
@@ -236,7 +237,7 @@ fn evidence_of_frame(frame: &Frame) -> Option<FrameEvidence> {
         let is_python_loop = PYTHON_WORKER_LOOPS
             .iter()
             .any(|&(of_python, end)| name == of_python && file.ends_with(end));
-        if let Some(lock) = locks::lock_of_function(name) {
+        if let Some(lock) = locks::lock_of_function(name).or_else(|| java::lock_of_method(name)) {
             Some(FrameEvidence::Lock(lock))
         } else if SLEEPS.contains(&name) {
             Some(FrameEvidence::Sleep)
