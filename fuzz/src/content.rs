@@ -13,7 +13,7 @@ use offwake_recording::{
     PipeEnds, PipeHolder, PollEvents, Preemption, ProcessInfo, QuotaCount, Sample, Scope, Segment,
     SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread,
     Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit,
-    ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext, Window,
+    ThreadKind, ThreadRef, Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -68,6 +68,7 @@ fn slice(u: Bytes) -> Result<Slice> {
     slice.loss.stacks = any(u)?;
     slice.loss.undecodable = any(u)?;
     slice.loss.over_memory = any(u)?;
+    slice.loss.unanswered = many(u, 2, unanswered)?;
     slice.loss.ring_full = maybe(u, |u| Ok((time(u)?, time(u)?)))?;
     Ok(slice)
 }
@@ -128,6 +129,15 @@ fn stopped_thread(u: Bytes) -> Result<StoppedThread> {
         _ => StopOrigin::FrozenCgroup(text(u)?),
     };
     Ok(StoppedThread { tid: Tid(small(u)?), origin })
+}
+
+fn unanswered(u: Bytes) -> Result<Unanswered> {
+    Ok(Unanswered {
+        kind: choose(u, &[UnansweredKind::File, UnansweredKind::Memory, UnansweredKind::Other])?,
+        place: text(u)?,
+        tgid: maybe(u, |u| Ok(Tgid(small(u)?)))?,
+        count: any(u)?,
+    })
 }
 
 fn fuse_server(u: Bytes) -> Result<FuseServer> {

@@ -281,6 +281,20 @@ pub struct Loss {
     /// Every way to lose something that was taken, by name: an addition to the contract.
     #[serde(default)]
     pub counters: BTreeMap<String, u64>,
+    /// What did not answer: an addition to the contract.
+    #[serde(default)]
+    pub unanswered: Vec<Unanswered>,
+}
+
+/// What did not answer.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Unanswered {
+    /// What was asked for.
+    pub kind: String,
+    /// Where files lie.
+    pub place: String,
+    /// The process that was asked.
+    pub tgid: Option<u32>,
 }
 
 /// The ledger of one thread.

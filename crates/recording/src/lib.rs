@@ -22,6 +22,7 @@ mod stack;
 mod stop_origin;
 pub mod stream;
 mod thread;
+mod unanswered;
 pub mod units;
 mod wait;
 mod waits;
@@ -47,6 +48,7 @@ pub use stack::{
 };
 pub use stop_origin::{StopOrigin, StoppedThread};
 pub use thread::{Phase, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind};
+pub use unanswered::{Unanswered, UnansweredKind};
 pub use wait::{
     Begin, End, PollEvents, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState,
     ThreadRef, Wait, Wake, WakeContext,

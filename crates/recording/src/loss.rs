@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::units::Timestamp;
+use crate::{Unanswered, units::Timestamp};
 
 /// What could not be done on this side, by name, and how often; only what is not 0.
 pub type Diagnostics = BTreeMap<&'static str, u64>;
@@ -34,6 +34,8 @@ pub struct LossTotals {
     pub undecodable: u64,
     /// Records that arrived after the recording had reached its limit of memory.
     pub over_memory: u64,
+    /// What did not answer. Nothing of it is asked again, so that it is missing from then on.
+    pub unanswered: Vec<Unanswered>,
 }
 
 impl LossTotals {

@@ -181,7 +181,9 @@ pub(super) fn run(
     add_all(&mut diagnostics, &of_stacks);
     add_all(&mut diagnostics, &of_searches);
     reader_process::add_diagnostics(&mut diagnostics);
-    let results = LookupResults { stacks, processes, files, interrupts, quotas, diagnostics };
+    let unanswered = reader_process::list_unanswered();
+    let results =
+        LookupResults { stacks, processes, files, interrupts, quotas, diagnostics, unanswered };
     LastLookupResults {
         results,
         names,
@@ -228,6 +230,7 @@ fn send_results(
         interrupts: std::mem::take(interrupts),
         quotas: quotas.take_new(),
         diagnostics,
+        unanswered: reader_process::list_unanswered(),
     };
     // The other end is gone only if its thread has died; that is noticed when it is joined.
     let _died = store.send(StoreMessage::LookupResults(Box::new(results)));

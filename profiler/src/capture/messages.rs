@@ -20,7 +20,7 @@ use offwake_recording::{
     AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, FileId, Filesystem, FrameId, Function,
     FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile, PipeHolder,
     Preemption, ProfilerCost, Sample, StackRef, StoppedThread, ThreadEvent, ThreadExit, Throttle,
-    Wait,
+    Unanswered, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -178,6 +178,8 @@ pub(super) struct LookupResults {
     pub quotas: Vec<CpuQuota>,
     /// What could not be done so far, from the beginning on.
     pub diagnostics: Diagnostics,
+    /// What did not answer so far.
+    pub unanswered: Vec<Unanswered>,
 }
 
 /// The stack of a thread that has slept since before the window, and that somebody waits for.

@@ -10,7 +10,7 @@ use std::{
 };
 
 use offwake_recording::{
-    ClosedBy, End, Meta, Window,
+    ClosedBy, End, Meta, Unanswered, Window,
     loss::Diagnostics,
     stream::{self, Encoder, Slice},
     units::{Nanos, StackId, Timestamp},
@@ -47,6 +47,7 @@ pub(super) struct Store<S> {
     counts: WaitCounts,
     target_thread_events: u64,
     diagnostics: Diagnostics,
+    unanswered: Vec<Unanswered>,
     resend: ResendStacks,
 }
 
@@ -82,6 +83,7 @@ impl<S: Sink> Store<S> {
             counts: WaitCounts::default(),
             target_thread_events: 0,
             diagnostics: Diagnostics::new(),
+            unanswered: Vec::new(),
             resend,
         })
     }
@@ -133,6 +135,7 @@ impl<S: Sink> Store<S> {
             self.next.profiler_cost = records.profiler_cost.since(start.profiler_cost);
             self.next.loss = records.loss.clone().since(&start.losses);
             self.next.loss.add_diagnostics(&self.diagnostics);
+            self.next.loss.unanswered.clone_from(&self.unanswered);
             self.next.own_cpu = records.own_cpu - start.own_cpu;
         }
         self.add_records(records);
@@ -170,6 +173,7 @@ impl<S: Sink> Store<S> {
         self.next.interrupts.extend(results.interrupts);
         self.next.quotas.extend(results.quotas);
         self.diagnostics = results.diagnostics;
+        self.unanswered = results.unanswered;
     }
 
     /// Has the sink write out what it retains, with all that has come so far.
@@ -257,6 +261,7 @@ impl<S: Sink> Store<S> {
         if let Some(records) = end.records {
             self.next.loss = records.loss.clone().since(&start.losses);
             self.next.loss.add_diagnostics(&self.diagnostics);
+            self.next.loss.unanswered.clone_from(&self.unanswered);
             self.next.profiler_cost = records.profiler_cost.since(start.profiler_cost);
             self.add_records(records);
         }

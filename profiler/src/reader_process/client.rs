@@ -6,12 +6,9 @@ use std::{
     collections::{HashMap, HashSet},
     fs::File,
     io::{self, Read as _, Seek as _},
-    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
 use offwake_recording::{loss::Diagnostics, units::Tgid};
@@ -20,6 +17,7 @@ use rustix::io::Errno;
 use super::{
     messages::{FileStat, How, MAX_PAGES, Mappings, PAGE, Reply, Request, Subject},
     server::{self, Answer},
+    unanswered,
 };
 use crate::{
     parser::{self, ChannelError, Parser, ParserRole},
@@ -38,40 +36,6 @@ static UNANSWERED_FILES: AtomicU64 = AtomicU64::new(0);
 static UNANSWERED_PROCESSES: AtomicU64 = AtomicU64::new(0);
 static NOT_ASKED: AtomicU64 = AtomicU64::new(0);
 static FAILED: AtomicU64 = AtomicU64::new(0);
-/// What did not answer, in words.
-static UNANSWERED: Mutex<Unanswered> = Mutex::new(Unanswered { described: Vec::new(), more: 0 });
-/// How many of them are described.
-const MAX_DESCRIBED: usize = 8;
-
-#[derive(Default)]
-pub(super) struct Unanswered {
-    described: Vec<String>,
-    more: u64,
-}
-
-impl Unanswered {
-    /// Adds what did not answer, once: several threads may have asked.
-    pub(super) fn add(&mut self, words: String) {
-        if self.described.contains(&words) {
-            return;
-        }
-        if self.described.len() < MAX_DESCRIBED {
-            self.described.push(words);
-        } else {
-            self.more += 1;
-        }
-    }
-
-    pub(super) fn describe(&self) -> Option<String> {
-        let described = self.described.join(", ");
-        match (described.is_empty(), self.more) {
-            (true, _) => None,
-            (false, 0) => Some(described),
-            (false, more) => Some(format!("{described} and {more} more")),
-        }
-    }
-}
-
 /// Whether no thread reads by itself.
 static BY_PROCESS: AtomicBool = AtomicBool::new(false);
 
@@ -165,10 +129,7 @@ impl Reader {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         self.silence.add(subject);
-        let path = file.filter(|_| matches!(subject, Subject::File { .. })).and_then(read_path);
-        let words = path.unwrap_or_else(|| subject.to_string());
-        log::warn!("not answered, and not asked again: {words}");
-        UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner).add(words);
+        unanswered::note(subject, file);
     }
 }
 
@@ -202,19 +163,6 @@ pub(crate) fn start() {
 /// Forgets that a process did not answer: it has ended, or runs another program.
 pub(crate) fn forget_process(tgid: Tgid) {
     READER.with_borrow_mut(|reader| reader.silence.forget(tgid));
-}
-
-/// The path of an open file, as the kernel knows it: its file system is not asked.
-fn read_path(file: BorrowedFd<'_>) -> Option<String> {
-    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let path = rustix::fs::readlink(link, Vec::new()).ok()?;
-    Some(path.to_string_lossy().into_owned())
-}
-
-/// Describes what did not answer until now; none if all did.
-#[must_use]
-pub fn describe_unanswered() -> Option<String> {
-    UNANSWERED.lock().unwrap_or_else(PoisonError::into_inner).describe()
 }
 
 /// Adds what had no answer, in all threads.

@@ -20,8 +20,8 @@ mod messages;
 mod server;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 
-pub use client::describe_unanswered;
 pub(crate) use client::{
     add_diagnostics, copy_file, describe, forget_process, open_below, open_descriptor, open_held,
     open_mapped, open_memory, open_pagemap, open_path, read_entry, read_mappings, read_memory,
@@ -29,3 +29,5 @@ pub(crate) use client::{
 };
 pub(crate) use messages::{FileStat, MappedLine, Mappings, PAGE};
 pub use server::serve;
+pub use unanswered::describe_unanswered;
+pub(crate) use unanswered::list_unanswered;

@@ -7,7 +7,7 @@ use std::{
     },
 };
 
-use offwake_recording::units::Tgid;
+use offwake_recording::{Unanswered, UnansweredKind, units::Tgid};
 use rustix::{
     fs::{Mode, OFlags},
     io::Errno,
@@ -15,11 +15,16 @@ use rustix::{
 
 use super::{
     PAGE,
-    client::{self, Silence, Unanswered},
+    client::{self, Silence},
     messages::Subject,
-    open_held, open_memory, read_entry, read_memory, read_pages, read_resident, serve, use_process,
+    open_held, open_memory, read_entry, read_memory, read_pages, read_resident, serve,
+    unanswered::{UnansweredList, find_place},
+    use_process,
 };
-use crate::parser::{Channel, Parser, unbox_file};
+use crate::{
+    cgroup2,
+    parser::{Channel, Parser, unbox_file},
+};
 
 fn own() -> Tgid {
     Tgid(std::process::id())
@@ -163,15 +168,49 @@ fn what_did_not_answer_is_not_asked_again_and_of_a_device_no_more_than_a_few() {
 
 #[test]
 fn what_did_not_answer_is_named_once_and_counted_beyond_a_few() {
-    let mut unanswered = Unanswered::default();
-    assert_eq!(unanswered.describe(), None);
-    unanswered.add("a".to_owned());
-    unanswered.add("a".to_owned());
-    assert_eq!(unanswered.describe().as_deref(), Some("a"));
-    for number in 0..9 {
-        unanswered.add(number.to_string());
+    let file = |inode| Subject::File { device: (0, 52), inode };
+    let mut list = UnansweredList::default();
+    assert_eq!((list.describe(), list.rows()), (None, Vec::new()));
+    for (inode, words) in [(100, "a"), (100, "a"), (0, "0"), (1, "1")] {
+        list.add(&file(inode), words.to_owned(), "/mnt/nfs".to_owned());
     }
-    assert_eq!(unanswered.describe().as_deref(), Some("a, 0, 1, 2, 3, 4, 5, 6 and 2 more"));
+    assert_eq!(list.describe().as_deref(), Some("a, 0, 1"));
+    list.add(&Subject::Memory(Tgid(7)), "its memory".to_owned(), String::new());
+    let row =
+        |kind, place: &str, tgid, count| Unanswered { kind, place: place.to_owned(), tgid, count };
+    let files = row(UnansweredKind::File, "/mnt/nfs", None, 3);
+    let memory = row(UnansweredKind::Memory, "", Some(Tgid(7)), 1);
+    assert_eq!(list.rows(), [files.clone(), memory.clone()]);
+
+    // Whoever can make many of them takes 33 rows of 256 bytes, whatever they are called.
+    let long = "/é".repeat(4096);
+    for number in 0..1000 {
+        let place = format!("{number}{long}");
+        list.add(&Subject::Directory(place.clone()), place.clone(), place);
+    }
+    let rows = list.rows();
+    assert_eq!((rows.len(), &rows[..2]), (33, &[files, memory][..]));
+    assert_eq!(rows[32], row(UnansweredKind::Other, "", None, 970));
+    assert!(rows.iter().all(|row| row.place.len() <= 256), "{rows:?}");
+    assert!(rows[2].place.ends_with('…'), "{rows:?}");
+    assert!(list.describe().unwrap().ends_with(" and 996 more"));
+}
+
+/// A path of another mount namespace may be that of another file here.
+#[test]
+fn a_file_lies_where_its_device_is_mounted() {
+    let mounts = cgroup2::parse_all_mounts(
+        b"21 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+          22 21 0:52 / /mnt/nfs rw - nfs4 files:/export rw\n\
+          23 21 0:52 /deep /mnt/nfs-deep rw - nfs4 files:/export rw\n",
+    );
+    let place = |device, path| find_place(device, path, &mounts);
+    assert_eq!(place((0, 52), Some("/mnt/nfs/file")), "/mnt/nfs");
+    assert_eq!(place((0, 52), Some("/mnt/nfs-deep/file")), "/mnt/nfs-deep");
+    assert_eq!(place((0, 52), Some("/file")), "/mnt/nfs");
+    assert_eq!(place((0, 52), None), "/mnt/nfs");
+    assert_eq!(place((0, 53), Some("/file")), "device 0:53");
+    assert_eq!(place((8, 1), Some("/usr/bin/cat")), "/");
 }
 
 /// A file must not be told from a box by what the other end says: the kernel does.

@@ -98,3 +98,5 @@ mod timelines;
 #[cfg(target_arch = "x86_64")]
 mod top;
 mod totals;
+#[cfg(target_arch = "x86_64")]
+mod unanswered;

@@ -9,8 +9,8 @@ use offwake_recording::{
     OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName, PollEvents, Preemption,
     ProcessInfo, QuotaCount, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
     StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, Syscall, SyscallTable, SystemVector,
-    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait,
-    Wake, WakeContext, Window,
+    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle,
+    Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -297,6 +297,13 @@ fn stopped_thread() -> impl Strategy<Value = StoppedThread> {
     (any::<u32>(), origin).prop_map(|(tid, origin)| StoppedThread { tid: Tid(tid), origin })
 }
 
+fn unanswered() -> impl Strategy<Value = Unanswered> {
+    let kind = select(vec![UnansweredKind::File, UnansweredKind::Memory, UnansweredKind::Other]);
+    (kind, ".{0,9}", prop::option::of(any::<u32>()), any::<u64>()).prop_map(
+        |(kind, place, tgid, count)| Unanswered { kind, place, tgid: tgid.map(Tgid), count },
+    )
+}
+
 fn fuse_server() -> impl Strategy<Value = FuseServer> {
     let number = || prop::option::of(any::<u32>());
     (number(), number(), any::<u32>(), ".{0,16}").prop_map(|(device, unanswered, tgid, comm)| {
@@ -437,6 +444,7 @@ prop_compose! {
         counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
         (records, lost_stacks, undecodable, over_memory) in any::<(u64, u64, u64, u64)>(),
         ring_full in prop::option::of(any::<(u64, u64)>()),
+        unanswered in prop::collection::vec(unanswered(), 0..3),
     ) -> Recording {
         let mut recording = Recording {
             meta, waits: waits.into_iter().collect(), preemptions, throttles, samples, thread_events, exits, processes, clocks,
@@ -456,6 +464,7 @@ prop_compose! {
         recording.stacks.modules = modules.into_values().collect();
         recording.files.files = files;
         recording.loss.counters = counters;
+        recording.loss.unanswered = unanswered;
         recording.loss.records = records;
         recording.loss.stacks = lost_stacks;
         recording.loss.undecodable = undecodable;

@@ -13,6 +13,7 @@ use offwake_tests::{
     paths,
     process::{descendants, wait_for_state},
     programs::{Compiled, Program, Source},
+    report::Unanswered,
     wait_until::{wait_at_most, wait_until},
 };
 
@@ -76,6 +77,9 @@ fn a_stack_in_a_silent_file_costs_that_stack() -> Result<()> {
         ensure!(report.loss_count("reader_processes_unanswered") == 1, "{:?}", report.loss);
         let words = format!("not answered: the memory of process {}", silent.target);
         ensure!(said.contains(&words), "{said}");
+        let is_its_memory =
+            |row: &Unanswered| row.kind == "memory" && row.tgid == Some(silent.target);
+        ensure!(report.loss.unanswered.iter().any(is_its_memory), "{:?}", report.loss);
         let ledger = report.thread(silent.target)?;
         ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
     }
@@ -89,6 +93,16 @@ fn a_program_on_a_silent_file_system_costs_the_names_of_its_functions() -> Resul
         let (said, report) = profile(&silent).context(owner)?;
         ensure!(report.loss_count("reader_files_unanswered") >= 1, "{owner}: {:?}", report.loss);
         ensure!(said.contains("not answered: ") && said.contains("/file"), "{owner}: {said}");
+        // A mount of another namespace has no place here.
+        let mount = silent.server.directory().to_str().context("its path is text")?;
+        let is_it = |row: &Unanswered| {
+            let is_there = match owner {
+                "root" => row.place == mount,
+                _ => row.place.starts_with("device "),
+            };
+            row.kind == "file" && is_there
+        };
+        ensure!(report.loss.unanswered.iter().any(is_it), "{owner}: {:?}", report.loss);
         let ledger = report.thread(silent.target)?;
         ensure!(ledger.blocked_ns * 2 > ledger.wall_ns, "it sleeps nearly always: {ledger:?}");
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use offwake_recording::{
     AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, LockKind, Phase, PipeEnds, Scope,
-    SocketRole, StackEnd, StackMode, SystemVector, ThreadEventReason, ThreadKind,
+    SocketRole, StackEnd, StackMode, SystemVector, ThreadEventReason, ThreadKind, UnansweredKind,
     stream::{
         self,
         code::{Code, ContextKind},
@@ -119,6 +119,7 @@ fn the_document_has_every_code() {
         words::<AddressKind>("address_kind"),
         words::<LockKind>("lock_kind"),
         words::<PipeEnds>("pipe_ends"),
+        words::<UnansweredKind>("unanswered_kind"),
     ];
     let documented = documented();
     let said: Vec<_> = documented["Codes"].iter().map(|row| row[..2].to_vec()).collect();

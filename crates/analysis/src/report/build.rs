@@ -18,7 +18,7 @@ use crate::{
 use super::{
     CgroupEntry, EntryLimits, FilterNote, HalfCountsEntry, LedgerEntry, LossNote, Meta,
     MistakenThread, ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull,
-    StackCountsEntry, ThreadEntry, WindowEntry, containers,
+    StackCountsEntry, ThreadEntry, UnansweredNote, WindowEntry, containers,
     overview::{Overview, OverviewSums},
     quotas,
 };
@@ -178,6 +178,14 @@ fn loss(recording: &Recording, timeline: &Timeline) -> LossNote {
         overlaps: timeline.anomalies.overlaps,
         backwards: timeline.anomalies.backwards,
         stale_wakes: timeline.anomalies.stale_wakes,
+        unanswered: (loss.unanswered.iter())
+            .map(|row| UnansweredNote {
+                kind: row.kind.name(),
+                place: row.place.clone(),
+                tgid: row.tgid,
+                count: row.count,
+            })
+            .collect(),
         inferred_ns: inferred.map(|&(from, to)| to.since(from)).sum(),
     }
 }

@@ -37,7 +37,8 @@ pub use model::{
     BlameEntry, CgroupEntry, ContainerEntry, ContainerProcess, FilterNote, HalfCountsEntry,
     HopEntry, LedgerEntry, LossNote, Meta, MistakenThread, ProcessEntry, ProgramsEntry,
     QuotaCountEntry, QuotaEntry, Report, RingFull, StackCountsEntry, ThreadEntry, ThreadName,
-    ThrottledThread, WaitEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind, WindowEntry,
+    ThrottledThread, UnansweredNote, WaitEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind,
+    WindowEntry,
 };
 pub use overview::Overview;
 pub(crate) use path_limit::{MAX_BYTES as MAX_PATH_BYTES, SmallPaths, most_summed_up};

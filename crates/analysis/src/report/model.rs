@@ -177,6 +177,22 @@ pub struct LossNote {
     /// Time of which a thread's own records don't tell, because they were lost, and that the
     /// records of others prove; it is in no gap.
     pub inferred_ns: Nanos,
+    /// What did not answer while recording: names or stacks from there are missing.
+    pub unanswered: Vec<UnansweredNote>,
+}
+
+/// What did not answer, by place or process.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct UnansweredNote {
+    /// What was asked for: `file`, `directory`, `memory`, `mappings`, `arguments`, `root`,
+    /// `descriptor`; `other` for all that there was no room for.
+    pub kind: &'static str,
+    /// Where files lie; empty otherwise.
+    pub place: String,
+    /// The process that did not answer.
+    pub tgid: Option<Tgid>,
+    /// How many.
+    pub count: u64,
 }
 
 /// When a ring was full for the first and for the last time.

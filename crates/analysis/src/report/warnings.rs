@@ -2,11 +2,13 @@
 
 use offwake_recording::{ClosedBy, units::Nanos};
 
-use super::{ClockStep, Report, Suspension};
+use super::{ClockStep, Report, Suspension, UnansweredNote};
 use crate::text;
 
 /// The most events of one kind that have a line each; of more, one line has the number.
 const LISTED: usize = 3;
+/// The most places and processes that did not answer which are named.
+const LISTED_UNANSWERED: usize = 6;
 
 impl Report {
     /// Returns what a reader must know before believing the rest, one line each; none if all is
@@ -135,19 +137,42 @@ fn suspension_lines(suspensions: &[Suspension]) -> Vec<String> {
 
 /// Describes what is missing because a process or a file system did not answer, or nobody could ask.
 fn unanswered_questions(report: &Report) -> Option<String> {
-    let parts: Vec<String> = [
-        ("reader_files_unanswered", "files"),
-        ("reader_processes_unanswered", "processes"),
-        ("reader_failed", "questions that nobody could ask"),
-    ]
-    .into_iter()
-    .map(|(name, what)| (what, report.loss.counters.get(name).copied().unwrap_or(0)))
-    .filter(|(_, count)| *count > 0)
-    .map(|(what, count)| format!("{what} ({count})"))
-    .collect();
+    let count = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
+    let counted =
+        |name, what| Some(count(name)).filter(|n| *n > 0).map(|n| format!("{what} ({n})"));
+    let rows = &report.loss.unanswered;
+    let mut parts: Vec<String> =
+        rows.iter().take(LISTED_UNANSWERED).map(describe_unanswered).collect();
+    let more: u64 = rows.iter().skip(LISTED_UNANSWERED).map(|row| row.count).sum();
+    if more > 0 {
+        parts.push(format!("{more} more (each: -o wait.json)"));
+    }
+    if rows.is_empty() {
+        // Recordings of earlier builds only count.
+        parts.extend(counted("reader_files_unanswered", "files"));
+        parts.extend(counted("reader_processes_unanswered", "processes"));
+    }
+    parts.extend(counted("reader_failed", "questions that nobody could ask"));
     (!parts.is_empty()).then(|| {
         format!("not answered: {}: names or stacks of theirs are missing", parts.join(", "))
     })
+}
+
+fn describe_unanswered(row: &UnansweredNote) -> String {
+    let UnansweredNote { kind, place, tgid, count } = row;
+    let place = text::terminal(place);
+    let process = tgid.map_or_else(|| "a process".to_owned(), |tgid| format!("process {tgid}"));
+    match *kind {
+        "file" if *count == 1 => format!("1 file on {place}"),
+        "file" => format!("{count} files on {place}"),
+        "directory" => format!("files in {place}"),
+        "memory" => format!("the memory of {process}"),
+        "mappings" => format!("what {process} has mapped"),
+        "arguments" => format!("the arguments of {process}"),
+        "root" => format!("files below the root directory of {process}"),
+        "descriptor" => format!("an open file of {process}"),
+        _ => format!("{count} more"),
+    }
 }
 
 /// Describes what is missing because a parser process failed.

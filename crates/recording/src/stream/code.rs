@@ -5,7 +5,7 @@ use strum::{IntoStaticStr, VariantArray};
 use crate::{
     AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, LockKind, Phase, PipeEnds, Scope,
     SocketRole, StackEnd, StackMode, SyscallTable, SystemVector, ThreadEventReason, ThreadKind,
-    WakeContext,
+    UnansweredKind, WakeContext,
 };
 
 /// An enum that is stored as the place of a value among its variants. So new variants come last, and none
@@ -46,6 +46,7 @@ impl Code for StackMode {}
 impl Code for SyscallTable {}
 impl Code for SystemVector {}
 impl Code for ThreadKind {}
+impl Code for UnansweredKind {}
 
 /// In what kind of context a wake was made; [`WakeContext`] without its vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]

@@ -137,6 +137,7 @@ impl Slice {
             cell(&self.filesystems),
             cell(&self.pipe_holders),
             cell(&self.stopped_threads),
+            cell(&self.loss.unanswered),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -168,7 +169,10 @@ impl Slice {
             },
             own_cpu: Nanos(cells.time("own_cpu_ns")?.cast_unsigned()),
             meta: cells.rows::<Meta>().pop(),
-            loss: loss_totals(cells.rows::<LossRow>()),
+            loss: LossTotals {
+                unanswered: cells.rows_if_any(),
+                ..loss_totals(cells.rows::<LossRow>())
+            },
             profiler_cost: cost_from_rows(&cells.rows_if_any::<CostRow>()),
             waits: cells.rows(),
             preemptions: cells.rows(),

@@ -15,6 +15,7 @@ mod quotas;
 mod records;
 mod stacks;
 mod stopped_threads;
+mod unanswered;
 mod waits;
 
 use arrow_array::{ArrayRef, StructArray, types::UInt8Type};
