@@ -10,6 +10,8 @@
  *   close    the same, and the file system answers everything but that a file is closed
  *   stack    has its stack in a page of a file there that was never read, and sleeps
  *   locked   holds the lock on its mappings: takes away a mapping that has to be written first
+ *   slow     waits in functions of twenty files there, of which it has one page each; the file system answers
+ *            every request, after 0.4 s each
  *   served   has its stack in memory whose pages another thread would have to serve (userfaultfd), and sleeps
  */
 #define _GNU_SOURCE
@@ -32,13 +34,14 @@
 #include <unistd.h>
 
 #define MAPPED (1 << 20)
+#define SLOW_FILES 20
 
 static const char NAME[] = "file";
 static const uint64_t FILE_ID = 2;
 static int device;
 static pid_t program;
 static volatile sig_atomic_t silent;
-static int silent_on_close_alone;
+static int silent_on_close_alone, slow;
 static char content[MAPPED];
 
 static void fail(const char *what) {
@@ -56,8 +59,8 @@ static void reply(uint64_t unique, int error, const void *body, size_t size) {
 
 static struct fuse_attr attributes(uint64_t id) {
     struct fuse_attr attr = {.ino = id, .nlink = 1, .blksize = 4096};
-    attr.mode = id == FILE_ID ? S_IFREG | 0777 : S_IFDIR | 0777;
-    attr.size = id == FILE_ID ? MAPPED : 0;
+    attr.mode = id >= FILE_ID ? S_IFREG | 0777 : S_IFDIR | 0777;
+    attr.size = id >= FILE_ID ? MAPPED : 0;
     return attr;
 }
 
@@ -72,8 +75,11 @@ static void serve(const struct fuse_in_header *in, const void *body) {
         break;
     }
     case FUSE_LOOKUP: {
-        struct fuse_entry_out out = {.nodeid = FILE_ID, .attr = attributes(FILE_ID)};
-        int known = strcmp(body, NAME) == 0;
+        /* `file`, `file1`, `file2` … */
+        const char *name = body;
+        int known = strncmp(name, NAME, strlen(NAME)) == 0;
+        uint64_t id = FILE_ID + (known ? atoi(name + strlen(NAME)) : 0);
+        struct fuse_entry_out out = {.nodeid = id, .attr = attributes(id), .entry_valid = 60, .attr_valid = 60};
         reply(in->unique, known ? 0 : ENOENT, &out, known ? sizeof out : 0);
         break;
     }
@@ -158,6 +164,38 @@ __attribute__((noinline)) static void waits_on_a_silent_file(void) {
     __asm__ volatile("" ::: "memory");
 }
 
+/* Runs wherever its page is mapped. */
+__attribute__((noinline, noclone)) static void waits_in_a_slow_file(const struct timespec *pause) {
+    long result;
+#if defined __x86_64__
+    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_nanosleep), "D"(pause), "S"(0) : "rcx", "r11", "memory");
+#else
+    register long number __asm__("x8") = SYS_nanosleep, first __asm__("x0") = (long)pause, second __asm__("x1") = 0;
+    __asm__ volatile("svc #0" : "+r"(first) : "r"(number), "r"(second) : "memory");
+    result = first;
+#endif
+    (void)result;
+}
+
+typedef void Waits(const struct timespec *);
+static Waits *in_files[SLOW_FILES];
+
+/* The function as it is in each of the files: one page is read, and nothing around it. */
+static void map_slow_files(const char *path) {
+    extern const char __executable_start[];
+    size_t at = (const char *)waits_in_a_slow_file - __executable_start, page = at & ~4095ul;
+    for (int number = 0; number < SLOW_FILES; number++) {
+        char name[4096 + 16];
+        snprintf(name, sizeof name, "%s%d", path, number + 1);
+        int file = open(name, O_RDONLY | O_CLOEXEC);
+        char *code = mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, page);
+        if (file < 0 || code == MAP_FAILED || madvise(code, 4096, MADV_RANDOM)) fail(name);
+        if (*(volatile char *)code == 1) fail("what never is");
+        in_files[number] = (Waits *)(code + (at - page));
+        close(file);
+    }
+}
+
 static int run(const char *what, const char *path) {
     sigset_t begin;
     char *memory = 0;
@@ -166,11 +204,16 @@ static int run(const char *what, const char *path) {
     if (strcmp(what, "stack") == 0) memory = map(file, MAP_PRIVATE);
     if (strcmp(what, "served") == 0) memory = map_served_memory();
     if (strcmp(what, "locked") == 0) (memory = map(file, MAP_SHARED))[0] = 1;
+    if (strcmp(what, "slow") == 0) map_slow_files(path);
     sigemptyset(&begin);
     sigaddset(&begin, SIGUSR1);
     if (write(1, "ready\n", 6) != 6 || sigwait(&begin, &number)) fail("ready");
     if (strcmp(what, "stack") == 0 || strcmp(what, "served") == 0) sleep_on(memory + MAPPED / 2);
     if (strcmp(what, "locked") == 0) munmap(memory, MAPPED);
+    for (int number = 0; strcmp(what, "slow") == 0; number = (number + 1) % SLOW_FILES) {
+        struct timespec pause = {0, 5000000};
+        in_files[number](&pause);
+    }
     while (1) waits_on_a_silent_file();
     return 0;
 }
@@ -180,6 +223,7 @@ int main(int count, char **arguments) {
     if (count != 4) return 2;
     const char *directory = arguments[1], *what = arguments[3];
     char path[4096], options[128];
+    slow = strcmp(what, "slow") == 0;
     silent_on_close_alone = strcmp(what, "close") == 0;
     int itself = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (itself < 0 || read(itself, content, MAPPED) <= 0) fail("itself");
@@ -209,6 +253,10 @@ int main(int count, char **arguments) {
         ssize_t length = read(device, request, sizeof request);
         if (length < 0 && (errno == EINTR || errno == EAGAIN || errno == ENOENT)) continue;
         if (length < 0) return 0;
-        if (!silent || (silent_on_close_alone && ((struct fuse_in_header *)request)->opcode != FUSE_FLUSH)) serve((void *)request, request + sizeof(struct fuse_in_header));
+        if (silent && slow) {
+            struct timespec pause = {0, 400000000};
+            nanosleep(&pause, 0);
+        }
+        if (!silent || slow || (silent_on_close_alone && ((struct fuse_in_header *)request)->opcode != FUSE_FLUSH)) serve((void *)request, request + sizeof(struct fuse_in_header));
     }
 }

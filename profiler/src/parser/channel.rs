@@ -13,7 +13,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut, Read},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rustix::{
@@ -63,10 +63,15 @@ impl<S: AsFd> Channel<S> {
     }
 
     /// Starts the time that the answer to a question may take.
-    pub(super) fn begin_question(&mut self) {
+    pub(super) fn begin_question(&mut self, allowance: Duration) {
         if let Some(watchdog) = &mut self.watchdog {
-            watchdog.begin_question();
+            watchdog.begin_question(allowance);
         }
+    }
+
+    /// How long was waited since the question for a process that did nothing.
+    pub(super) fn waited(&self) -> Duration {
+        self.watchdog.as_ref().map_or(Duration::ZERO, Watchdog::waited)
     }
 
     /// Does what takes its time and is not the other end's doing.

@@ -19,6 +19,7 @@ mod channel;
 mod cpu_time;
 mod error;
 mod sandbox;
+mod time_budget;
 mod watchdog;
 
 use std::{
@@ -49,6 +50,7 @@ use crate::{
     privileges::{self, Task},
     scheduling,
 };
+pub(crate) use time_budget::{LEAST, TimeBudget};
 use watchdog::Watchdog;
 
 /// What a process that parses is there for.
@@ -69,6 +71,9 @@ struct Patience {
     idle: Duration,
     /// How long the process may work on one question, however many messages its answer has.
     busy: Duration,
+    /// How long the answers to all questions may be waited for while the process does nothing. A
+    /// twentieth of the time that goes by comes back.
+    waiting: Duration,
     /// How often the process is started for one client.
     starts: u32,
     /// How long a process that was killed is waited for: one that waits for a disk ends when that
@@ -102,6 +107,7 @@ impl ParserRole {
             Self::Names => Patience {
                 idle: Duration::from_secs(10),
                 busy: Duration::from_secs(300),
+                waiting: Duration::from_secs(60),
                 starts: 5,
                 kill: Duration::from_secs(1),
             },
@@ -112,6 +118,7 @@ impl ParserRole {
             Self::Reader => Patience {
                 idle: Duration::from_millis(1500),
                 busy: Duration::from_secs(60),
+                waiting: Duration::from_secs(30),
                 starts: 17,
                 kill: Duration::from_millis(20),
             },
@@ -184,6 +191,8 @@ pub struct Parser {
     start: Start,
     running: Option<Running>,
     starts: u32,
+    budget: TimeBudget,
+    waited: Duration,
 }
 
 struct Running {
@@ -207,13 +216,29 @@ impl Parser {
     /// Uses a process of this program, which begins with [`run_if_requested`].
     #[must_use]
     pub fn new(role: ParserRole) -> Self {
-        Self { start: Start::Program(role), running: None, starts: 0 }
+        Self::with(Start::Program(role))
     }
 
     /// Uses a thread that has all the rights of this one.
     #[must_use]
     pub fn in_thread(body: ThreadBody) -> Self {
-        Self { start: Start::Thread(body), running: None, starts: 0 }
+        Self::with(Start::Thread(body))
+    }
+
+    fn with(start: Start) -> Self {
+        let budget = TimeBudget::new(start.patience().waiting, Instant::now());
+        Self { start, running: None, starts: 0, budget, waited: Duration::ZERO }
+    }
+
+    /// How long may be waited for all that is asked from now on; none if that is too little to ask
+    /// anybody who may not answer at once.
+    pub(crate) fn allowance(&mut self) -> Option<Duration> {
+        self.budget.allowance(Instant::now())
+    }
+
+    /// How long the last answer was waited for.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited
     }
 
     /// Starts the process before the first question. If that fails, the first question does.
@@ -239,6 +264,22 @@ impl Parser {
         diagnostics: &mut Diagnostics,
         body: impl FnOnce(&mut Channel<OwnedFd>) -> Result<T, ChannelError>,
     ) -> Result<T, ChannelError> {
+        let allowance = self.allowance().unwrap_or(LEAST);
+        self.exchange_within(allowance, diagnostics, body)
+    }
+
+    /// Runs an exchange of messages in which the process may do nothing for so long at most.
+    ///
+    /// # Errors
+    ///
+    /// If there is no answer, or none that can be.
+    pub(crate) fn exchange_within<T>(
+        &mut self,
+        allowance: Duration,
+        diagnostics: &mut Diagnostics,
+        body: impl FnOnce(&mut Channel<OwnedFd>) -> Result<T, ChannelError>,
+    ) -> Result<T, ChannelError> {
+        self.waited = Duration::ZERO;
         let mut counted = |error: ChannelError| {
             count(diagnostics, error.diagnostic());
             error
@@ -255,10 +296,12 @@ impl Parser {
                 self.running.insert(started)
             }
         };
-        running.channel.begin_question();
+        running.channel.begin_question(allowance);
         let open = OpenQuestion::begin();
         let answer = body(&mut running.channel).map_err(counted);
         drop(open);
+        self.waited = running.channel.waited();
+        self.budget.spend(self.waited);
         if answer.is_err() {
             self.end();
         }

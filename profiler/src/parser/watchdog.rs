@@ -5,7 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{ParserRole, Patience, cpu_time::CpuAccount, error::ChannelError};
+use super::{
+    ParserRole, Patience, cpu_time::CpuAccount, error::ChannelError, time_budget::WaitMeter,
+};
 
 /// How often the process is checked.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -18,12 +20,18 @@ pub(super) struct Watchdog {
     used: Duration,
     idle_since: Instant,
     deadline: Instant,
+    meter: Option<WaitMeter>,
+    /// How long may be waited for the answer while the process does nothing.
+    allowance: Duration,
+    /// How long the process had to wait for this one meanwhile.
+    not_its_doing: Duration,
 }
 
 impl Watchdog {
     /// Watches a child process.
     pub(super) fn for_child(account: CpuAccount, id: u32, patience: Patience) -> Self {
-        Self { child: Some((account, id)), ..Self::with(patience) }
+        let meter = Some(WaitMeter::new(id));
+        Self { child: Some((account, id)), meter, ..Self::with(patience) }
     }
 
     /// Watches a thread of this process, which may do nothing for as long as it may work.
@@ -34,17 +42,37 @@ impl Watchdog {
     fn with(patience: Patience) -> Self {
         let now = Instant::now();
         let deadline = now + patience.busy;
-        Self { child: None, patience, used: Duration::ZERO, idle_since: now, deadline }
+        Self {
+            child: None,
+            patience,
+            used: Duration::ZERO,
+            idle_since: now,
+            deadline,
+            meter: None,
+            allowance: Duration::MAX,
+            not_its_doing: Duration::ZERO,
+        }
     }
 
     /// Starts the time that the answer to a question may take.
-    pub(super) fn begin_question(&mut self) {
+    pub(super) fn begin_question(&mut self, allowance: Duration) {
+        (self.allowance, self.not_its_doing) = (allowance, Duration::ZERO);
+        if let Some(meter) = &mut self.meter {
+            meter.begin();
+        }
         self.deadline = Instant::now() + self.patience.busy;
+    }
+
+    /// How long was waited since the question, while the process neither computed nor wanted a CPU.
+    pub(super) fn waited(&self) -> Duration {
+        let waited = self.meter.as_ref().map_or(Duration::ZERO, WaitMeter::waited);
+        waited.saturating_sub(self.not_its_doing)
     }
 
     /// Moves the end of that time by what was not the process's doing.
     pub(super) fn extend_deadline(&mut self, by: Duration) {
         self.deadline += by;
+        self.not_its_doing += by;
     }
 
     /// Starts the time for which the process may do nothing before it sends or takes a message.
@@ -71,6 +99,9 @@ impl Watchdog {
                 self.idle_since = Instant::now();
             }
             if self.idle_since.elapsed() >= self.patience.idle {
+                return Err(ChannelError::TimedOut);
+            }
+            if self.waited() > self.allowance {
                 return Err(ChannelError::TimedOut);
             }
         }
@@ -101,7 +132,7 @@ mod tests {
         watchdog.extend_deadline(watchdog.patience.busy);
         assert_eq!(watchdog.check(), Ok(()));
         watchdog.deadline = Instant::now();
-        watchdog.begin_question();
+        watchdog.begin_question(Duration::MAX);
         assert_eq!(watchdog.check_deadline(), Ok(()));
     }
 }

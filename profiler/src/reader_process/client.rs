@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::{
     messages::{FileStat, How, MAX_PAGES, Mappings, PAGE, Reply, Request, Subject},
     server::{self, Answer},
-    unanswered,
+    slow, unanswered,
 };
 use crate::{
     parser::{self, ChannelError, Parser, ParserRole},
@@ -36,6 +36,8 @@ static UNANSWERED_FILES: AtomicU64 = AtomicU64::new(0);
 static UNANSWERED_PROCESSES: AtomicU64 = AtomicU64::new(0);
 static NOT_ASKED: AtomicU64 = AtomicU64::new(0);
 static FAILED: AtomicU64 = AtomicU64::new(0);
+/// Files that were not copied, since the budget of bytes was used up.
+static COPIES_OVER_BUDGET: AtomicU64 = AtomicU64::new(0);
 /// Whether no thread reads by itself.
 static BY_PROCESS: AtomicBool = AtomicBool::new(false);
 
@@ -99,20 +101,27 @@ impl Reader {
             let files: Vec<OwnedFd> = io::Result::<_>::map_err(files, |_error| Errno::MFILE)?;
             return Ok(server::answer(request, files));
         };
-        if self.silence.has(subject) {
+        let file = files.first().copied();
+        let allowance = match self.silence.has(subject) {
+            true => None,
+            false => slow::allowance(subject, process.allowance()),
+        };
+        let Some(allowance) = allowance else {
             NOT_ASKED.fetch_add(1, Ordering::Relaxed);
+            unanswered::note(subject, file);
             return Err(Errno::TIMEDOUT);
-        }
+        };
         // These are counted below, by what they cost.
         let mut counted = Diagnostics::new();
-        let exchanged = process.exchange(&mut counted, |channel| {
+        let exchanged = process.exchange_within(allowance, &mut counted, |channel| {
             channel.send(&request, files)?;
             channel.receive_answer()
         });
+        slow::add(subject, process.waited());
         match exchanged {
             Ok((reply, files)) => Ok((reply, files.into_iter().next())),
             Err(ChannelError::TimedOut) => {
-                self.remember_silent(subject, files.first().copied());
+                self.remember_silent(subject, file);
                 Err(Errno::TIMEDOUT)
             }
             Err(_) => {
@@ -163,6 +172,7 @@ pub(crate) fn start() {
 /// Forgets that a process did not answer: it has ended, or runs another program.
 pub(crate) fn forget_process(tgid: Tgid) {
     READER.with_borrow_mut(|reader| reader.silence.forget(tgid));
+    slow::forget(tgid);
 }
 
 /// Adds what had no answer, in all threads.
@@ -172,6 +182,7 @@ pub(crate) fn add_diagnostics(all: &mut Diagnostics) {
         ("reader_processes_unanswered", &UNANSWERED_PROCESSES),
         ("reader_not_asked_again", &NOT_ASKED),
         ("reader_failed", &FAILED),
+        ("reader_copies_over_budget", &COPIES_OVER_BUDGET),
     ] {
         let counted = counter.load(Ordering::Relaxed);
         if counted > 0 {
@@ -290,8 +301,17 @@ pub(crate) fn describe(held: &OwnedFd, identity: FileIdentity) -> Option<ModuleD
 /// Copies a held file into memory, where nobody can change it.
 pub(crate) fn copy_file(held: impl AsFd, limit: u64) -> rustix::io::Result<File> {
     let identity = FileIdentity::from_file(&held)?;
-    match ask(&identity.into(), Request::Copy { limit }, &[held.as_fd()])? {
-        (Reply::LongBytes(_), Some(copy)) => Ok(File::from(copy)),
+    let left = slow::bytes_to_copy();
+    if identity.size().min(limit) > left {
+        COPIES_OVER_BUDGET.fetch_add(1, Ordering::Relaxed);
+        return Err(Errno::DQUOT);
+    }
+    let request = Request::Copy { limit: limit.min(left) };
+    match ask(&identity.into(), request, &[held.as_fd()])? {
+        (Reply::LongBytes(length), Some(copy)) => {
+            slow::add_copied(length);
+            Ok(File::from(copy))
+        }
         _ => Err(Errno::IO),
     }
 }

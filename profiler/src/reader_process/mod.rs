@@ -18,6 +18,7 @@
 mod client;
 mod messages;
 mod server;
+mod slow;
 #[cfg(test)]
 mod tests;
 mod unanswered;

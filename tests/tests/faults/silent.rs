@@ -138,6 +138,19 @@ fn a_process_that_holds_the_lock_on_its_mappings_costs_its_names() -> Result<()>
     Ok(())
 }
 
+/// Each of its twenty files takes some seconds to be read, and no read takes longer than allowed.
+#[test]
+fn a_slow_file_system_costs_the_names_of_its_functions_however_many_files_it_has() -> Result<()> {
+    let silent = Silent::start("root", "slow")?;
+    let (said, report) = profile(&silent)?;
+    let mount = silent.server.directory().to_str().context("its path is text")?;
+    let is_it = |row: &Unanswered| row.kind == "file" && row.place == mount;
+    ensure!(report.loss.unanswered.iter().any(is_it), "{said}: {:?}", report.loss);
+    let ledger = report.thread(silent.target)?;
+    ensure!(ledger.blocked_ns * 2 > ledger.wall_ns, "it sleeps nearly always: {ledger:?}");
+    Ok(())
+}
+
 /// Nobody serves the faults of that memory, and the kernel waits for nobody on our behalf.
 #[test]
 fn a_stack_that_somebody_would_have_to_serve_is_not_waited_for() -> Result<()> {

@@ -139,7 +139,7 @@ impl ReplyReceiver<'_> {
     ) -> Result<(), ChannelError> {
         let mut ready = Vec::new();
         for (file, trust) in files.into_iter().take(MAX_FILES) {
-            match FileForParser::open(&file, trust) {
+            match channel.run_unclocked(|| FileForParser::open(&file, trust)) {
                 Ok(open) => ready.push(open),
                 Err(diagnostic) => count(self.diagnostics, diagnostic),
             }
