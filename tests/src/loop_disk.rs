@@ -8,8 +8,18 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
+use crate::wait_until::wait_until;
+
 /// How large the disk is: ext4 makes a journal from 8 MiB or so on.
 const SIZE: u64 = 64 << 20;
+
+/// What was written to a disk.
+#[derive(Debug, PartialEq, Eq)]
+struct Writes {
+    done: u64,
+    sectors: u64,
+    under_way: u64,
+}
 
 /// A mounted ext4 on a loop device over a file in some directory. All of it is gone when this is
 /// dropped.
@@ -33,17 +43,59 @@ impl LoopDisk {
         let file = File::create_new(&image);
         let file = file.with_context(|| format!("cannot make {}", image.display()))?;
         // From here on the guard removes it.
-        let mut disk =
+        let disk =
             Self { image, device: None, mount_point: mount_point.to_owned(), is_mounted: false };
         file.set_len(SIZE).context("cannot make an image larger")?;
         run(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0"]).arg(&disk.image))?;
+        disk.mount()
+    }
+
+    /// Copies what is on the disk at one moment, as a power failure leaves it, and mounts the copy: the
+    /// journal is replayed.
+    ///
+    /// # Errors
+    ///
+    /// When the disk is never at rest, or the copy has no filesystem that can be mounted.
+    pub fn mount_snapshot(&self, mount_point: &Path) -> Result<Self> {
+        let name = mount_point.file_name().context("a mount point without a name")?;
+        let mut image = self.image.clone().into_os_string();
+        image.push("-");
+        image.push(name);
+        let copy = Self {
+            image: image.into(),
+            device: None,
+            mount_point: mount_point.to_owned(),
+            is_mounted: false,
+        };
+        wait_until("the disk to be at rest while it is copied", || {
+            let before = self.writes()?;
+            fs::copy(&self.image, &copy.image).context("cannot copy an image")?;
+            Ok((before.under_way == 0 && before == self.writes()?).then_some(()))
+        })?;
+        copy.mount()
+    }
+
+    /// What was written so far
+    /// ([stat.rst](https://github.com/torvalds/linux/blob/v6.12/Documentation/block/stat.rst)).
+    fn writes(&self) -> Result<Writes> {
+        let path = format!("/sys/block/{}/stat", self.name()?);
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        let mut numbers = text.split_ascii_whitespace().map(str::parse);
+        let mut next =
+            |skipped| numbers.nth(skipped).context("too few numbers")?.context(path.clone());
+        Ok(Writes { done: next(4)?, sectors: next(1)?, under_way: next(1)? })
+    }
+
+    fn mount(mut self) -> Result<Self> {
+        let mount_point = self.mount_point.clone();
+        let disk = &mut self;
         let device = run(Command::new("losetup").args(["--find", "--show"]).arg(&disk.image))?;
         let device = PathBuf::from(device.trim());
         disk.device = Some(device.clone());
-        fs::create_dir_all(mount_point).context("cannot make a mount point")?;
-        run(Command::new("mount").arg(device).arg(mount_point))?;
+        fs::create_dir_all(&mount_point).context("cannot make a mount point")?;
+        run(Command::new("mount").arg(device).arg(&mount_point))?;
         disk.is_mounted = true;
-        Ok(disk)
+        Ok(self)
     }
 
     /// The kernel's name of the device: `loop3`.

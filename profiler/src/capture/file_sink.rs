@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::sink::{NewSlice, RemovedSlice, Sink, SliceOffsets};
+use super::{
+    disk_sync::DiskSync,
+    sink::{NewSlice, RemovedSlice, Sink, SliceOffsets},
+};
 
 /// A file that takes its name when the window opens, and is a recording from then on, whatever
 /// happens.
@@ -18,6 +21,7 @@ pub struct FileSink {
     /// Bytes up to the end of the last whole message.
     length: u64,
     offsets: SliceOffsets,
+    sync: Option<DiskSync>,
 }
 
 #[derive(Debug)]
@@ -36,7 +40,13 @@ impl FileSink {
     /// If its directory can't be written to.
     pub fn create(path: &Path) -> io::Result<Self> {
         let stage = Stage::Unnamed(Some(new_file_beside(path)?));
-        Ok(Self { path: path.to_path_buf(), stage, length: 0, offsets: SliceOffsets::default() })
+        Ok(Self {
+            path: path.to_path_buf(),
+            stage,
+            length: 0,
+            offsets: SliceOffsets::default(),
+            sync: None,
+        })
     }
 
     /// The path that the file has from the window's opening on.
@@ -102,6 +112,7 @@ impl Sink for FileSink {
         let mut file = unnamed.take().ok_or_else(|| io::Error::other("the file is gone"))?;
         file.write_all(header)?;
         let file = file.persist(&self.path).map_err(|error| error.error)?;
+        self.sync = Some(DiskSync::start(&file, &self.path));
         self.stage = Stage::Named(file);
         self.length = header.len() as u64;
         Ok(())
@@ -112,6 +123,9 @@ impl Sink for FileSink {
         let offset = self.length;
         self.write(&slice.bytes)?;
         self.offsets.push(offset, slice.summary);
+        if let Some(sync) = &mut self.sync {
+            sync.wrote();
+        }
         Ok(())
     }
 
@@ -124,7 +138,8 @@ impl Sink for FileSink {
 
     fn end(&mut self, mark: &[u8]) -> io::Result<()> {
         self.write(mark)?;
-        self.file()?.sync_all()
+        self.file()?.sync_all()?;
+        self.sync.take().map_or(Ok(()), DiskSync::end)
     }
 }
 

@@ -3,5 +3,6 @@
 
 mod machine;
 mod own;
+mod power;
 mod silent;
 mod targets;

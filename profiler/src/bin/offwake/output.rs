@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use offwake::capture::sync_directory_of;
 use offwake_analysis::formats::{OutputFormat, Readers};
 
 /// Where an output goes.
@@ -108,7 +109,8 @@ impl Output {
         set_partial_file(partial_file, Some(file.path().to_path_buf()));
         let written = write_buffered(file.as_file(), render)
             .and_then(|()| file.as_file().sync_all())
-            .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error));
+            .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error))
+            .inspect(|()| sync_directory_of(path));
         set_partial_file(partial_file, None);
         written
     }

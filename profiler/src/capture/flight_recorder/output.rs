@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     capture::{
+        disk_sync::sync_directory_of,
         file_sink,
         messages::{SnapshotReason, WaitCounts},
     },
@@ -154,7 +155,9 @@ impl FileOutput {
             let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
             file.as_file().sync_all()?;
             let bytes = file.as_file().metadata()?.len();
-            Ok((name_file(file)?, bytes))
+            let path = name_file(file)?;
+            sync_directory_of(&path);
+            Ok((path, bytes))
         });
         set_partial_file(&self.partial_file, None);
         let (path, bytes) = written?;

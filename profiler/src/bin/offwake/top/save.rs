@@ -5,7 +5,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use offwake::{capture::flight_recorder::persist_numbered, top::Period};
+use offwake::{
+    capture::{flight_recorder::persist_numbered, sync_directory_of},
+    top::Period,
+};
 use offwake_analysis::{
     formats::{OutputFormat as _, RecordingFile},
     top::TopData,
@@ -54,7 +57,9 @@ impl SavedRecordings {
         let mut file = new_file_beside(&self.beside, RecordingFile.readers())?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
-        self.paths.push(persist_numbered(file, &self.beside, &mut self.next)?);
+        let path = persist_numbered(file, &self.beside, &mut self.next)?;
+        sync_directory_of(&path);
+        self.paths.push(path);
         Ok(self.paths.last().unwrap_or(&self.beside))
     }
 }
