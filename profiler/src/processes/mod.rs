@@ -42,6 +42,9 @@ use crate::containers::NameLookup;
 /// How many living processes and how many cgroups are remembered, and how many processes may wait
 /// to be taken.
 const LIMIT: usize = 65_536;
+/// Bytes of what was found of processes that waits to be taken, which is each second or so; and of the
+/// paths of all cgroups.
+const MAX_BYTES: usize = 64 << 20;
 
 /// What was found since the last call, in the order in which it was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +66,12 @@ pub struct Processes {
     containers: HashMap<ContainerId, KnownContainer>,
     names: NameLookup,
     new: NewProcesses,
+    /// Bytes of the processes in `new`.
+    waiting_bytes: usize,
+    /// Bytes of all paths of cgroups.
+    path_bytes: usize,
     limit: usize,
+    max_bytes: usize,
     diagnostics: Diagnostics,
 }
 
@@ -93,7 +101,10 @@ impl Processes {
             containers: HashMap::new(),
             names: NameLookup::default(),
             new: NewProcesses::default(),
+            waiting_bytes: 0,
+            path_bytes: 0,
             limit: LIMIT,
+            max_bytes: MAX_BYTES,
             diagnostics: Diagnostics::new(),
         }
     }
@@ -109,11 +120,16 @@ impl Processes {
             self.known.remove(&tgid);
             return count(&mut self.diagnostics, "processes_gone");
         };
+        let bytes = size(&info);
+        if self.waiting_bytes + bytes > self.max_bytes {
+            return count(&mut self.diagnostics, "processes_over_limit");
+        }
         let hash = self.known.hasher().hash_one((
             (info.parent, &info.executable, &info.arguments),
             (&info.cgroup, info.pid_in_container, info.uid),
         ));
         if self.known.insert(tgid, hash) != Some(hash) {
+            self.waiting_bytes += bytes;
             self.new.processes.push(info);
         }
     }
@@ -136,7 +152,13 @@ impl Processes {
         self.cgroups.insert(id);
         let found = self.hierarchy.as_ref().and_then(|hierarchy| hierarchy.find_path(id, tgid));
         match found {
-            Some(path) => self.add_cgroup(CgroupInfo::new(id, path)),
+            Some(path) if self.path_bytes + path.len() > self.max_bytes => {
+                count(&mut self.diagnostics, "cgroups_over_limit");
+            }
+            Some(path) => {
+                self.path_bytes += path.len();
+                self.add_cgroup(CgroupInfo::new(id, path));
+            }
             None => count(&mut self.diagnostics, "cgroups_unresolved"),
         }
     }
@@ -170,6 +192,7 @@ impl Processes {
     /// What was found since the last time.
     pub fn take_new(&mut self) -> NewProcesses {
         self.add_names(self.names.drain());
+        self.waiting_bytes = 0;
         std::mem::take(&mut self.new)
     }
 
@@ -187,4 +210,13 @@ impl Processes {
         self.add_names(named);
         (self.new, self.diagnostics)
     }
+}
+
+/// The bytes that a process takes which say what it is: it chooses them.
+fn size(info: &ProcessInfo) -> usize {
+    let arguments = info.arguments.iter().map(|argument| argument.len() + size_of::<String>());
+    size_of::<ProcessInfo>()
+        + arguments.sum::<usize>()
+        + info.executable.as_ref().map_or(0, String::len)
+        + info.cgroup.as_ref().map_or(0, String::len)
 }

@@ -281,6 +281,27 @@ fn the_limits_hold_and_are_counted() {
     assert_eq!(diagnostics.get("cgroups_over_limit"), Some(&1));
 }
 
+/// A process chooses its arguments, and whoever makes a cgroup its path.
+#[test]
+fn what_processes_and_cgroups_are_takes_so_many_bytes_until_it_is_taken() {
+    let child = Running::sleep();
+    let mut processes = Processes { max_bytes: 1, ..Processes::new() };
+    processes.observe_process(child.tgid());
+    assert_eq!(*processes.diagnostics(), [("processes_over_limit", 1)].into());
+    if let Some(cgroup) = Cgroup::make(&format!("offwake-unit-{}-bytes", own())) {
+        processes.observe_cgroup(cgroup.id(), own());
+        assert_eq!(processes.diagnostics().get("cgroups_over_limit"), Some(&1));
+    }
+    assert_eq!(processes.take_new(), NewProcesses::default());
+    processes.max_bytes = 4096;
+    // It is looked for again when it is seen again.
+    for _ in 0..2 {
+        processes.observe_process(child.tgid());
+        assert_eq!(only(processes.take_new()).tgid, child.tgid());
+        processes.observe_exit(child.tgid());
+    }
+}
+
 #[test]
 fn a_cgroup_comes_again_when_its_container_is_named_and_later_ones_have_the_name() {
     let id = "4f1c0b5a9d3e7f2846b0c8d1e5a37f904f1c0b5a9d3e7f2846b0c8d1e5a37f90";

@@ -6,6 +6,7 @@ use offwake_recording::{ModuleId, units::Tgid};
 use offwake_unwind::{CodeBacking, CodeMapping};
 
 use super::{
+    byte_account::{ByteAccount, HeldBytes},
     modules::{Modules, mount_namespace},
     proc_maps::is_in_memory_file,
 };
@@ -49,16 +50,53 @@ pub(crate) struct MappingSnapshot {
     /// The epoch in which all of this was mapped. None if the kernel reports no epochs, or if the
     /// snapshot was a parent's.
     pub code_epoch: Option<CodeEpoch>,
+    _bytes: Option<Rc<HeldBytes>>,
+}
+
+/// What all mappings of all processes may take, those of programs that they ran before included.
+const MAX_BYTES: usize = 256 << 20;
+static BYTES: ByteAccount = ByteAccount::new(MAX_BYTES);
+/// What the paths of files may take that may be a CPython.
+static PYTHON_BYTES: ByteAccount = ByteAccount::new(16 << 20);
+
+/// Files that may be a CPython, of one process.
+#[derive(Clone, Default)]
+pub(crate) struct PythonCandidates {
+    files: Rc<[PythonCandidate]>,
+    _bytes: Option<Rc<HeldBytes>>,
+}
+
+impl PythonCandidates {
+    /// Those of a process. None if there is no room for them.
+    pub(crate) fn new(files: Vec<PythonCandidate>) -> Option<Self> {
+        if files.is_empty() {
+            return Some(Self::default());
+        }
+        let bytes = files.iter().map(|file| size_of::<PythonCandidate>() + file.path.len()).sum();
+        Some(Self { files: files.into(), _bytes: Some(Rc::new(PYTHON_BYTES.take(bytes)?)) })
+    }
+
+    pub(crate) fn files(&self) -> &[PythonCandidate] {
+        &self.files
+    }
 }
 
 impl MappingSnapshot {
-    pub(crate) fn new(mappings: Vec<Mapping>, code_epoch: Option<CodeEpoch>) -> Self {
+    /// None if there is no room for so many mappings.
+    pub(crate) fn new(mappings: Vec<Mapping>, code_epoch: Option<CodeEpoch>) -> Option<Self> {
+        let each = size_of::<Mapping>() + size_of::<CodeMapping>();
+        let bytes = Rc::new(BYTES.take(mappings.len().saturating_mul(each))?);
         let code = mappings.iter().map(Mapping::as_code).collect();
-        Self { mappings: mappings.into(), code, code_epoch }
+        Some(Self { mappings: mappings.into(), code, code_epoch, _bytes: Some(bytes) })
     }
 
     pub(crate) fn empty() -> Self {
-        Self { mappings: Rc::new([]), code: Rc::new([]), code_epoch: None }
+        Self { mappings: Rc::new([]), code: Rc::new([]), code_epoch: None, _bytes: None }
+    }
+
+    /// The same, mapped in this epoch.
+    pub(crate) fn in_epoch(self, code_epoch: Option<CodeEpoch>) -> Self {
+        Self { code_epoch, ..self }
     }
 
     /// The mapping at an address.

@@ -2,6 +2,7 @@
 //!
 //! Every file that is mapped as code is held open from first sight on.
 
+mod byte_account;
 pub(crate) mod description;
 mod description_reader;
 pub(crate) mod held_file;

@@ -33,6 +33,8 @@ use crate::{
 const MAX_HELD: usize = 16_384;
 /// Distinct modules, held or not.
 const MAX_MODULES: usize = 262_144;
+/// Bytes of the paths of modules that are not in the recording yet, and of those that have no file.
+const MAX_PATH_BYTES: usize = 64 << 20;
 /// Descriptors left to the rest of the program.
 const RESERVED: u64 = 256;
 /// Distinct vDSOs kept: more than the kernel has kinds of programs.
@@ -62,6 +64,7 @@ pub(crate) struct Modules {
     modules: Vec<Module>,
     by_identity: HashMap<FileIdentity, ModuleId>,
     missing: HashMap<String, ModuleId>,
+    path_bytes: usize,
     vdsos: Vec<ModuleId>,
     held: usize,
     held_limit: usize,
@@ -80,6 +83,7 @@ impl Modules {
             modules: Vec::new(),
             by_identity: HashMap::new(),
             missing: HashMap::new(),
+            path_bytes: 0,
             vdsos: Vec::new(),
             held: 0,
             held_limit: held_limit(soft),
@@ -100,6 +104,7 @@ impl Modules {
     pub(crate) fn refer_to(&mut self, id: ModuleId) {
         let Some(module) = self.modules.get_mut(id.0 as usize) else { return };
         let Some(path) = module.path.take() else { return };
+        self.path_bytes = self.path_bytes.saturating_sub(path.len());
         let description = match &module.content {
             ModuleContent::Missing => ModuleDescription::default(),
             ModuleContent::Image(image) => ModuleDescription::read(&**image),
@@ -203,18 +208,26 @@ impl Modules {
         if let Some(&id) = self.missing.get(name) {
             return Some(id);
         }
-        let id =
-            self.add(Module { path: Some(name.to_owned()), content: ModuleContent::Missing })?;
+        // Twice: here it is kept for good.
+        let module = Module { path: Some(name.to_owned()), content: ModuleContent::Missing };
+        let id = self.add_with(module, 2 * name.len())?;
         self.missing.insert(name.to_owned(), id);
         Some(id)
     }
 
     fn add(&mut self, module: Module) -> Option<ModuleId> {
-        if self.modules.len() >= MAX_MODULES {
+        let length = module.path.as_ref().map_or(0, String::len);
+        self.add_with(module, length)
+    }
+
+    /// Adds a module whose paths have so many bytes.
+    fn add_with(&mut self, module: Module, length: usize) -> Option<ModuleId> {
+        if self.modules.len() >= MAX_MODULES || self.path_bytes + length > MAX_PATH_BYTES {
             self.count("symbols_modules_over_limit");
             return None;
         }
         let id = ModuleId(u32::try_from(self.modules.len()).ok()?);
+        self.path_bytes += length;
         self.modules.push(module);
         Some(id)
     }
@@ -309,5 +322,32 @@ impl Module {
         let file = Arc::new(file);
         let content = ModuleContent::Held { file, identity, trust: Trust::Stranger };
         Self { path: Some(path.display().to_string()), content }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program can map 262,144 files of 4 KiB names, one after the other.
+    #[test]
+    fn names_of_modules_take_so_many_bytes_and_what_has_no_room_is_counted() {
+        let mut modules = Modules::new();
+        let name = |number: usize| format!("//anon/{number}{}", "x".repeat(4000));
+        let mut added = 0;
+        while modules.named_module(&name(added)).is_some() {
+            added += 1;
+        }
+        assert!(modules.path_bytes <= MAX_PATH_BYTES, "{}", modules.path_bytes);
+        assert!(added * 2 * 4000 > MAX_PATH_BYTES - (1 << 20), "{added}");
+        let mut counted = Diagnostics::new();
+        modules.add_diagnostics(&mut counted);
+        assert_eq!(counted.get("symbols_modules_over_limit"), Some(&1));
+        // What is known already is found, and what the recording has takes no room.
+        assert!(modules.named_module(&name(0)).is_some());
+        for id in 0..added {
+            modules.refer_to(ModuleId(u32::try_from(id).unwrap()));
+        }
+        assert!(modules.named_module(&name(added)).is_some());
     }
 }

@@ -20,7 +20,7 @@ use offwake_recording::{
 use offwake_unwind::CodeMapping;
 
 use super::{
-    mappings::{Mapping, MappingSnapshot, PythonCandidate, resolve_lines},
+    mappings::{Mapping, MappingSnapshot, PythonCandidate, PythonCandidates, resolve_lines},
     modules::Modules,
     perf_maps::{PerfMapId, PerfMaps},
 };
@@ -74,7 +74,7 @@ pub(crate) struct Program {
     /// Code may have been unmapped, and other code mapped in its place, since this was asked last.
     lost_code: bool,
     /// Files that may be a CPython.
-    pythons: Vec<PythonCandidate>,
+    pythons: PythonCandidates,
     fruitless: u32,
     perf_map: Option<PerfMapId>,
 }
@@ -88,7 +88,7 @@ impl Program {
             current: MappingSnapshot::empty(),
             before: None,
             lost_code: false,
-            pythons: Vec::new(),
+            pythons: PythonCandidates::default(),
             fruitless: 0,
             perf_map: None,
         }
@@ -163,7 +163,7 @@ impl Process {
         // The perf map of the child is named by its own number.
         let Program { current, before, .. } = original;
         // The child's code has epochs of its own.
-        let inherited = |snapshot| MappingSnapshot { code_epoch: None, ..snapshot };
+        let inherited = |snapshot: MappingSnapshot| snapshot.in_epoch(None);
         self.push(Program {
             from: at,
             until: None,
@@ -257,10 +257,18 @@ impl Process {
             if *program.current.mappings == *mappings && program.current.code_epoch == code_epoch {
                 program.fruitless += 1;
             } else {
-                program.fruitless = 0;
-                program.replace(MappingSnapshot::new(mappings, code_epoch));
+                let snapshot = MappingSnapshot::new(mappings, code_epoch);
+                // Where there is no room for them, it is not looked again and again.
+                program.fruitless = if snapshot.is_some() { 0 } else { program.fruitless + 1 };
+                program.replace(snapshot.unwrap_or_else(|| {
+                    count(diagnostics, "symbols_mappings_over_limit");
+                    MappingSnapshot::empty().in_epoch(code_epoch)
+                }));
             }
-            program.pythons = pythons;
+            program.pythons = PythonCandidates::new(pythons).unwrap_or_else(|| {
+                count(diagnostics, "symbols_mappings_over_limit");
+                PythonCandidates::default()
+            });
             program.read_at = read_at;
             return true;
         }
@@ -275,7 +283,7 @@ impl Process {
 
     /// Files that may be a CPython, of the program that runs now.
     pub(crate) fn python_candidates(&self) -> &[PythonCandidate] {
-        self.programs.last().map_or(&[], |program| &program.pythons)
+        self.programs.last().map_or(&[], |program| program.pythons.files())
     }
 
     /// The code that was mapped when a stack was taken, as far as is known.
