@@ -227,6 +227,31 @@ fn who_may_have_waited_for_a_timer_did_not_surely_wait_for_a_server() {
     assert_eq!(blame(100), ticks(&[("work 20", 5), ("work 50", 12)]));
 }
 
+/// The loop's timer, or a client on another machine, makes it ask V. A's request comes while the loop is awake
+/// for that, and it asks U for it. Both servers answer at once.
+#[test]
+fn a_server_that_the_loop_asked_on_its_own_is_not_waited_for() {
+    let scene = |life_of_u: &str, context: WakeContext| {
+        let mut scene = Scene::new(24)
+            .thread(A, RECVFROM, "###.................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..####..........########", &[TIMER, V])
+            .thread(V, RECVFROM, "....#############_______", &[LOOP])
+            .thread(U, RECVFROM, life_of_u, &[LOOP]);
+        edit(&mut scene.recording, |waits| {
+            let first = waits.iter_mut().find(|wait| wait.tid == Tid(LOOP)).expect("a poll");
+            first.wake.as_mut().expect("a wake").context = context;
+        });
+        scene.blame()
+    };
+    for context in [WakeContext::Hrtimer, WakeContext::Hardirq(24)] {
+        let expected = ticks(&[("work 20", 4), ("event_loop", 13)]);
+        assert_eq!(scene(".....############_______", context), expected);
+        // Nobody else got done: whatever it was asked for, A's answer came with V's.
+        let expected = ticks(&[("work 20", 5), ("work 50", 12)]);
+        assert_eq!(scene(".....###################", context), expected);
+    }
+}
+
 /// The slice in which the loop asks both was begun by A, but by what A had asked before.
 #[test]
 fn an_earlier_request_of_the_same_client_proves_nothing() {

@@ -7,7 +7,7 @@
 
 use offwake_recording::units::Timestamp;
 
-use crate::timeline::{State, ThreadIndex};
+use crate::timeline::{State, ThreadIndex, WaitIndex};
 
 use super::{Blame, IdleHint, WakeSource, pattern_analysis::PatternAnalysis, work_waits::WorkWait};
 
@@ -41,15 +41,7 @@ impl Blame<'_> {
         thread: ThreadIndex,
         at: Timestamp,
     ) -> Option<SliceStart> {
-        let track = &self.timeline.thread(thread)?.track;
-        let end = track.count_begun_before(at, track.len());
-        let begun_by = (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev().find_map(|place| {
-            let interval = track.get(place)?;
-            let State::Blocked(wait) = interval.state else { return None };
-            let (_, pattern) = self.pattern(wait)?;
-            begins_slice(pattern).then_some((wait, pattern))
-        });
-        let (wait, pattern) = begun_by?;
+        let (wait, pattern) = self.find_slice_wait(thread, at)?;
         let WakeSource::Task(_) = self.wake_source(wait) else { return None };
         let (giver, at) = self.recorded_waker_thread(wait)?;
         let is_passed_on = matches!(pattern.work_wait, WorkWait::HandedOver | WorkWait::OwnProcess);
@@ -58,6 +50,22 @@ impl Blame<'_> {
             false => SliceOrigin::Giver,
         };
         Some(SliceStart { giver, at, origin, waited_for: pattern.work_wait })
+    }
+
+    /// Finds the wait that a thread came out of when it was last set to work, which is awake at `at`.
+    pub(super) fn find_slice_wait(
+        &self,
+        thread: ThreadIndex,
+        at: Timestamp,
+    ) -> Option<(WaitIndex, &PatternAnalysis)> {
+        let track = &self.timeline.thread(thread)?.track;
+        let end = track.count_begun_before(at, track.len());
+        (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev().find_map(|place| {
+            let interval = track.get(place)?;
+            let State::Blocked(wait) = interval.state else { return None };
+            let (_, pattern) = self.pattern(wait)?;
+            begins_slice(pattern).then_some((wait, pattern))
+        })
     }
 }
 

@@ -206,16 +206,38 @@ impl<'b> Walker<'b> {
         done <= at + queued + DONE_AFTER_ANSWER
     }
 
-    /// Returns whether the request of another client had begun the slice in which something was asked.
-    pub(super) fn is_for_other_client(&self, ask: &Ask) -> bool {
-        self.find_slice_start(ask.asker, ask.at).is_some_and(|begun| {
-            begun.waited_for == WorkWait::Request && !self.threads.is_waiter(begun.giver)
-        })
+    /// Returns whether the loop asked for something in a slice that was another's: a request of another client had
+    /// begun it, or a timeout of the loop's own, or something from outside of every thread, as a client of another
+    /// machine is.
+    pub(super) fn is_for_another(&self, ask: &Ask) -> bool {
+        match self.find_slice_start(ask.asker, ask.at) {
+            Some(begun) => {
+                begun.waited_for == WorkWait::Request && !self.threads.is_waiter(begun.giver)
+            }
+            None => self.is_begun_outside(ask),
+        }
     }
 
-    /// Returns whether an ask that woke nobody may have come with another client's request. The server was
-    /// awake when it came, and had been since its answer before. Without a request meanwhile, the loop asked
-    /// in the slice which that answer had begun.
+    /// Returns whether no thread had begun the slice in which the loop asked for something, as far as that is
+    /// handed on within its process.
+    fn is_begun_outside(&self, ask: &Ask) -> bool {
+        let (mut thread, mut at) = (ask.asker, ask.at);
+        for _ in 0..MAX_HAND_OVERS {
+            let Some((wait, pattern)) = self.blame.find_slice_wait(thread, at) else { break };
+            match pattern.work_wait {
+                WorkWait::External => return true,
+                WorkWait::HandedOver | WorkWait::OwnProcess => {}
+                _ => break,
+            }
+            let Some(giver) = self.blame.recorded_waker_thread(wait) else { break };
+            (thread, at) = giver;
+        }
+        false
+    }
+
+    /// Returns whether an ask that woke nobody may have come with another client's request, or with a timer of the
+    /// loop's own. The server was awake when it came, and had been since its answer before. With neither meanwhile,
+    /// the loop asked in the slice which that answer had begun.
     ///
     /// ```text
     /// loop  ..poll..[ U's answer before ]..poll..[ B: asks U? ]..poll..[ U's answer
@@ -249,7 +271,7 @@ impl<'b> Walker<'b> {
                 let State::Blocked(wait) = interval.state else { return false };
                 let pattern = self.blame.pattern(wait).map(|(_, pattern)| pattern.work_wait);
                 interval.to <= awake_until
-                    && pattern == Some(WorkWait::Request)
+                    && matches!(pattern, Some(WorkWait::Request | WorkWait::External))
                     && !(self.blame.recorded_waker_thread(wait))
                         .is_some_and(|(client, _)| self.threads.is_waiter(client))
             })

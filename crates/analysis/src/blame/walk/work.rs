@@ -365,7 +365,7 @@ impl Walker<'_> {
             AskSearch::Found(ask)
                 if is_sure
                     && !is_for_waiter(self, &ask)
-                    && self.is_for_other_client(&ask)
+                    && self.is_for_another(&ask)
                     && self.is_other_done_meanwhile(wait, rest, leg) =>
             {
                 self.push(NOT_EXPLAINED, rest.length(), at);
