@@ -15,6 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::scheduling;
+
 /// How much time a power failure may cost. It is what journals of file systems have, too.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -35,7 +37,11 @@ impl DiskSync {
         let (sender, receiver) = sync_channel(1);
         let started = file.try_clone().and_then(|file| {
             let (path, failed) = (path.to_path_buf(), Arc::clone(&failed));
-            let body = move || run(&file, &path, &receiver, &failed);
+            let body = move || {
+                // The store starts it, and nothing is lost while it waits for a CPU.
+                scheduling::restore_priority();
+                run(&file, &path, &receiver, &failed);
+            };
             thread::Builder::new().name("offwake-sync".to_owned()).spawn(body)
         });
         let running = match started {

@@ -316,7 +316,11 @@ impl StackProcessor {
             processed.cache_update.remove = remove;
             return processed;
         };
-        let code = if self.pythons.runs_python(copy.tgid, &unwound, copy.python.as_ref()) {
+        // A stack that was copied too short is not cached, and tells nothing of its call site: the next
+        // copy of it is longer.
+        let is_next_longer = unwound.end == UnwindEnd::CopyTooShort && copy.size.larger().is_some();
+        let chain = copy.python.as_ref().filter(|_| !is_next_longer);
+        let code = if self.pythons.runs_python(copy.tgid, &unwound, chain) {
             StackCode::Python
         } else if is_in_files(&unwound, &self.spaces.code(copy.tgid, self.moment(copy))) {
             StackCode::Files
