@@ -1,12 +1,20 @@
 //! Incidents that are quick, and whose cause offwake names. `cargo xtask incidents` runs all of them.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::BTreeSet,
+    fs,
+    sync::{Mutex, PoisonError},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     incidents::{self, FIRST_CARD, INCIDENTS, Keep, Measure, Options},
     paths,
 };
+
+/// The browser that reads the page of one incident must not take the CPU of the next: then that is what
+/// the next one waits for.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Demands that the trouble is what the incident says, by evidence that is none of offwake's.
 fn check_trouble(name: &str) -> Result<()> {
@@ -18,6 +26,7 @@ fn check_trouble(name: &str) -> Result<()> {
 /// Demands that offwake names the cause in the first lines and on the page's first card, and blames
 /// nobody else.
 fn check_cause(name: &str) -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = paths::scratch_directory()?;
     let options = Options {
         keep: Keep::In(directory.path().to_owned()),
