@@ -40,7 +40,7 @@ use super::{
     passed_on::{PassedOn, find_passed_on, find_wait_before},
     pattern_analysis::PatternAnalysis,
     timed_retries::is_same_wait,
-    wakes_by_waker::{WakesByWaker, find_wakes_within},
+    wakes_by_waker::{WakesByWaker, find_processes, find_wakes_within},
     wakes_in_turn::{MAX_BETWEEN, find_broadcasting_places},
 };
 
@@ -89,10 +89,7 @@ impl Broadcasts {
         let in_turn = find_broadcasting_places(recording, timeline, patterns, &passed_on);
         let wakes = read_condition_wakes(recording, patterns, &in_turn);
         let waits = &recording.waits;
-        let processes: HashSet<Tgid> = (waits.patterns().iter().zip(&wakes))
-            .filter(|(_, wake)| **wake != ConditionWake::Other)
-            .map(|((_, pattern), _)| waits.waiters()[pattern.waiter].tgid)
-            .collect();
+        let processes = find_processes(recording, &wakes, |wake| *wake != ConditionWake::Other);
         if processes.is_empty() {
             return Self::default();
         }

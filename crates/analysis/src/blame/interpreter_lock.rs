@@ -15,11 +15,11 @@
 //! One thread at a time runs the interpreter's code. So whoever went to sleep in that time ran it
 //! until then, or asked for the lock in vain as well; the latter was asleep when the timer struck.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use offwake_recording::{
     Recording,
-    units::{Nanos, Tgid, Timestamp},
+    units::{Nanos, Timestamp},
 };
 
 use crate::timeline::{State, ThreadIndex, Timeline, Track, WaitIndex};
@@ -29,7 +29,7 @@ use super::{
     frame_evidence::FrameEvidence,
     pattern_analysis::PatternAnalysis,
     wake_source::PatternWakeSource,
-    wakes_by_waker::{WakesByWaker, find_wakes_within},
+    wakes_by_waker::{WakesByWaker, find_processes, find_wakes_within},
 };
 
 /// The longest wait for a lock that is part of taking the interpreter's: that lock has a mutex of its
@@ -46,11 +46,7 @@ impl InterpreterLockHolders {
         timeline: &Timeline,
         patterns: &[PatternAnalysis],
     ) -> Self {
-        let waits = &recording.waits;
-        let processes: HashSet<Tgid> = (waits.patterns().iter().zip(patterns))
-            .filter(|(_, analysis)| is_timed_out(analysis))
-            .map(|((_, pattern), _)| waits.waiters()[pattern.waiter].tgid)
-            .collect();
+        let processes = find_processes(recording, patterns, is_timed_out);
         if processes.is_empty() {
             return Self::default();
         }

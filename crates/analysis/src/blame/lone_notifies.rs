@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
     Pattern, Recording, StackRef,
-    units::{Nanos, StackId, Tgid, Tid, Timestamp},
+    units::{Nanos, StackId, Tid, Timestamp},
 };
 use rayon::prelude::*;
 
@@ -30,7 +30,7 @@ use super::{
     frame_evidence::FrameEvidence,
     pattern_analysis::PatternAnalysis,
     timed_retries::is_same_wait,
-    wakes_by_waker::{WakesByWaker, find_wakes_within},
+    wakes_by_waker::{WakesByWaker, find_processes, find_wakes_within},
 };
 
 /// How a thread of the JVM's waits for a condition, and how it is woken from that.
@@ -78,10 +78,7 @@ impl LoneNotifies {
                 find_notifier(recording, pattern, analysis, &mut reader)
             })
             .collect();
-        let processes: HashSet<Tgid> = (waits.patterns().iter().zip(&notifiers))
-            .filter(|(_, notifier)| notifier.is_some())
-            .map(|((_, pattern), _)| waits.waiters()[pattern.waiter].tgid)
-            .collect();
+        let processes = find_processes(recording, &notifiers, Option::is_some);
         if processes.is_empty() {
             return Self::default();
         }

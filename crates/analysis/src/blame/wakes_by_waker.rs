@@ -14,6 +14,20 @@ use super::{cause::Cause, pattern_analysis::PatternAnalysis};
 /// The wakes of threads by others of their process, by the waker, in the order of time.
 pub(super) type WakesByWaker = HashMap<Tid, Vec<(Timestamp, WaitIndex)>>;
 
+/// Finds the processes that have waits of some patterns. `by_pattern` has what is known of each pattern, and
+/// `is_meant` says whether it is one of them.
+pub(super) fn find_processes<T>(
+    recording: &Recording,
+    by_pattern: &[T],
+    is_meant: impl Fn(&T) -> bool,
+) -> HashSet<Tgid> {
+    let waits = &recording.waits;
+    (waits.patterns().iter().zip(by_pattern))
+        .filter(|(_, known)| is_meant(known))
+        .map(|((_, pattern), _)| waits.waiters()[pattern.waiter].tgid)
+        .collect()
+}
+
 /// Finds the ends of waits on futexes in these processes.
 pub(super) fn find_wakes_within(
     processes: &HashSet<Tgid>,
