@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{Seek, Write},
+    io::{self, Seek, Write},
     os::{fd::AsRawFd, unix::fs::FileExt},
     path::Path,
     sync::atomic::Ordering::SeqCst,
@@ -62,27 +62,46 @@ pub(super) fn throttled(stage: &Stage) -> Result<()> {
 }
 
 #[inline(never)]
-fn waits_until_written(disk: &File, block: &[u8], place: u64) -> std::io::Result<()> {
+fn waits_until_written(disk: &File, block: &[u8], place: u64) -> io::Result<()> {
     disk.write_all_at(block, place)
 }
 
 /// Three processes that write to two disks, which the argument's directory has links to: a waiter and
 /// its neighbour to the first, a stranger to the second.
 pub(super) fn three_processes(stage: &Stage) -> Result<()> {
+    let writers = [("waiter", "first"), ("neighbour", "first"), ("stranger", "second")];
+    writes_and_syncs(stage, writers, 256 * 1024, waits_for_the_disk)
+}
+
+/// Two processes that write to a disk each, which the argument's directory has links to, and have all of it
+/// synced: a worker of the kernel's writes it, and wakes them when it has. Any such worker may do so for either.
+pub(super) fn two_disks(stage: &Stage) -> Result<()> {
+    let writers = [("one", "first"), ("other", "second")];
+    writes_and_syncs(stage, writers, 1 << 20, waits_for_all_of_the_disk)
+}
+
+/// A process for each of these roles, which writes so many bytes to the disk beside its name, again and again,
+/// and waits for it in `sync`.
+fn writes_and_syncs<const WRITERS: usize>(
+    stage: &Stage,
+    writers: [(&'static str, &str); WRITERS],
+    bytes: usize,
+    sync: fn(&File) -> io::Result<()>,
+) -> Result<()> {
     let directory = Path::new(stage.argument()?);
-    for (name, disk) in [("waiter", "first"), ("neighbour", "first"), ("stranger", "second")] {
+    for (name, disk) in writers {
         let (writer, stopped) = (stage.role(name)?, stage.stopped());
         let path = directory.join(disk).join(name);
         let mut file =
             File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
         stage.process(move || {
             writer.claim(&format!("ow-{name}"));
-            let block = vec![0x5a; 256 * 1024];
+            let block = vec![0x5a; bytes];
             while stopped.load(SeqCst) == 0 {
                 let written = file.rewind().and_then(|()| file.write_all(&block));
                 assert!(written.is_ok(), "cannot write: {written:?}");
-                let synced = writer.waits(|| waits_for_the_disk(&file));
-                assert!(synced.is_ok(), "cannot fsync: {synced:?}");
+                let synced = writer.waits(|| sync(&file));
+                assert!(synced.is_ok(), "cannot sync: {synced:?}");
                 // Some disks are so fast that the log would fill.
                 writer.works(Duration::from_micros(200));
             }
@@ -91,34 +110,13 @@ pub(super) fn three_processes(stage: &Stage) -> Result<()> {
     stage.play(|| ())
 }
 
-/// Two processes that write to a disk each, which the argument's directory has links to, and have all of it
-/// synced: a worker of the kernel's writes it, and wakes them when it has. Any such worker may do so for either.
-pub(super) fn two_disks(stage: &Stage) -> Result<()> {
-    let directory = Path::new(stage.argument()?);
-    for (name, disk) in [("one", "first"), ("other", "second")] {
-        let (writer, stopped) = (stage.role(name)?, stage.stopped());
-        let path = directory.join(disk).join(name);
-        let mut file =
-            File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        stage.process(move || {
-            writer.claim(&format!("ow-{name}"));
-            let block = vec![0x5a; 1 << 20];
-            while stopped.load(SeqCst) == 0 {
-                let written = file.rewind().and_then(|()| file.write_all(&block));
-                assert!(written.is_ok(), "cannot write: {written:?}");
-                let synced = writer.waits(|| waits_for_all_of_the_disk(&file));
-                assert!(synced, "cannot sync");
-                writer.works(Duration::from_micros(200));
-            }
-        })?;
-    }
-    stage.play(|| ())
-}
-
 #[inline(never)]
-fn waits_for_all_of_the_disk(file: &File) -> bool {
+fn waits_for_all_of_the_disk(file: &File) -> io::Result<()> {
     // SAFETY: takes a descriptor, which is open.
-    unsafe { libc::syncfs(file.as_raw_fd()) == 0 }
+    match unsafe { libc::syncfs(file.as_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Several threads at once make files there, so each waits in many places of the filesystem, which
@@ -143,7 +141,7 @@ pub(super) fn many_files(stage: &Stage) -> Result<()> {
 }
 
 /// Writes a file and renames it to replace the one before.
-fn make_a_file(directory: &Path, block: &[u8]) -> std::io::Result<()> {
+fn make_a_file(directory: &Path, block: &[u8]) -> io::Result<()> {
     let new = directory.join("new");
     let mut file = File::create(&new)?;
     file.write_all(block)?;
@@ -152,6 +150,6 @@ fn make_a_file(directory: &Path, block: &[u8]) -> std::io::Result<()> {
 }
 
 #[inline(never)]
-fn waits_for_the_disk(file: &File) -> std::io::Result<()> {
+fn waits_for_the_disk(file: &File) -> io::Result<()> {
     file.sync_all()
 }
