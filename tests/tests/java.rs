@@ -35,7 +35,7 @@ struct Waits<'r> {
 }
 
 impl<'r> Waits<'r> {
-    fn of(report: &'r Report, name: &str) -> Result<Self> {
+    fn find(report: &'r Report, name: &str) -> Result<Self> {
         let tid = tid(report, name)?;
         let waits = report.waits.iter().filter(|waits| waits.tid == tid && waits.cause == "futex");
         let blame: Vec<&Blame> = waits.flat_map(|waits| &waits.blame).collect();
@@ -76,7 +76,7 @@ fn tid(report: &Report, name: &str) -> Result<u32> {
 /// Returns the shares of the fast thread and of the slow one, and that of which it is not known.
 fn check_notified(kind: &str, wanted: &str) -> Result<[f64; 3]> {
     let report = profile("Notified.java", &[kind, "8", "200", wanted], "2s")?;
-    let waits = Waits::of(&report, "waiter")?;
+    let waits = Waits::find(&report, "waiter")?;
     let shares =
         [waits.share_of("fast")?, waits.share_of("slow")?, waits.share_with_reason("unclear_wake")];
     println!("| {kind}, {wanted} | fast, slow, unclear {shares:.3?} |");
@@ -102,7 +102,7 @@ fn who_is_notified_alone_is_not_told_to_wait_for_who_notifies_it_most() -> Resul
 /// Returns the shares of the maker and of the pool's thread.
 fn check_executor(preparation: &str, job: &str) -> Result<(f64, f64)> {
     let report = profile("Executor.java", &[preparation, job, "6"], "2s")?;
-    let waits = Waits::of(&report, "client")?;
+    let waits = Waits::find(&report, "client")?;
     let (maker, pool) = (waits.share_of("maker")?, waits.share_of("pool")?);
     let (wrong, nobody) =
         (waits.share_through("bystander")?, waits.share_with_reason("event_loop"));

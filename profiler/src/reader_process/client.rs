@@ -108,7 +108,7 @@ impl Reader {
         };
         let Some(allowance) = allowance else {
             NOT_ASKED.fetch_add(1, Ordering::Relaxed);
-            unanswered::note(subject, file);
+            unanswered::note_unanswered(subject, file);
             return Err(Errno::TIMEDOUT);
         };
         // These are counted below, by what they cost.
@@ -117,7 +117,7 @@ impl Reader {
             channel.send(&request, files)?;
             channel.receive_answer()
         });
-        slow::add(subject, process.waited());
+        slow::spend(subject, process.waited());
         match exchanged {
             Ok((reply, files)) => Ok((reply, files.into_iter().next())),
             Err(ChannelError::TimedOut) => {
@@ -138,7 +138,7 @@ impl Reader {
         };
         counter.fetch_add(1, Ordering::Relaxed);
         self.silence.add(subject);
-        unanswered::note(subject, file);
+        unanswered::note_unanswered(subject, file);
     }
 }
 

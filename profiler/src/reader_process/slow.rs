@@ -73,7 +73,7 @@ impl Sources {
         }
     }
 
-    fn add(&mut self, source: Source, waited: Duration, now: Instant) {
+    fn spend(&mut self, source: Source, waited: Duration, now: Instant) {
         if !self.known.contains_key(&source) && self.known.len() >= MAX_KNOWN {
             return;
         }
@@ -100,7 +100,7 @@ impl Copies {
         Self { left: COPIED, at: now }
     }
 
-    fn left(&mut self, now: Instant) -> u64 {
+    fn remaining_bytes(&mut self, now: Instant) -> u64 {
         let gone = now.saturating_duration_since(self.at).as_millis();
         let back = u64::try_from(gone).unwrap_or(u64::MAX).saturating_mul(COPIED_PER_SECOND / 1000);
         // What is less than a millisecond counts the next time.
@@ -122,8 +122,8 @@ pub(super) fn allowance(subject: &Subject, left: Option<Duration>) -> Option<Dur
 }
 
 /// Adds how long an answer was waited for.
-pub(super) fn add(subject: &Subject, waited: Duration) {
-    sources().add(subject.into(), waited, Instant::now());
+pub(super) fn spend(subject: &Subject, waited: Duration) {
+    sources().spend(subject.into(), waited, Instant::now());
 }
 
 /// Forgets a process: it has ended, or runs another program.
@@ -135,7 +135,7 @@ pub(super) fn forget(tgid: Tgid) {
 pub(super) fn bytes_to_copy() -> u64 {
     let now = Instant::now();
     let mut copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
-    copies.get_or_insert_with(|| Copies::new(now)).left(now)
+    copies.get_or_insert_with(|| Copies::new(now)).remaining_bytes(now)
 }
 
 /// Adds what was copied.
@@ -162,7 +162,7 @@ mod tests {
         let mut ask = |source: &Source, waited: Duration| {
             let allowed = sources.allowance(source, Some(20 * SECOND), now);
             if allowed.is_some() {
-                sources.add(source.clone(), waited, now);
+                sources.spend(source.clone(), waited, now);
             }
             allowed
         };
@@ -181,8 +181,8 @@ mod tests {
     #[test]
     fn once_all_time_is_used_up_those_alone_are_asked_that_were_never_waited_for() {
         let (mut sources, now) = (Sources::default(), Instant::now());
-        sources.add(device(1), Duration::ZERO, now);
-        sources.add(device(2), SECOND, now);
+        sources.spend(device(1), Duration::ZERO, now);
+        sources.spend(device(2), SECOND, now);
         assert_eq!(sources.allowance(&device(1), None, now), Some(LEAST));
         assert_eq!(sources.allowance(&device(2), None, now), None);
         assert_eq!(sources.allowance(&device(3), None, now), None);
@@ -193,10 +193,10 @@ mod tests {
     fn so_many_bytes_are_copied_at_once_and_each_second() {
         let now = Instant::now();
         let mut copies = Copies::new(now);
-        assert_eq!(copies.left(now), COPIED);
+        assert_eq!(copies.remaining_bytes(now), COPIED);
         copies.left = 0;
-        assert_eq!(copies.left(now), 0);
-        assert!(copies.left(now + SECOND).abs_diff(COPIED_PER_SECOND) < 1 << 20);
-        assert_eq!(copies.left(now + 1000 * SECOND), COPIED);
+        assert_eq!(copies.remaining_bytes(now), 0);
+        assert!(copies.remaining_bytes(now + SECOND).abs_diff(COPIED_PER_SECOND) < 1 << 20);
+        assert_eq!(copies.remaining_bytes(now + 1000 * SECOND), COPIED);
     }
 }

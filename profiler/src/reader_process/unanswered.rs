@@ -39,12 +39,11 @@ pub(super) struct UnansweredList {
 impl UnansweredList {
     /// Adds what did not answer, once. `place` is where a file lies.
     pub(super) fn add(&mut self, subject: &Subject, words: String, place: String) {
-        let hash = self.hasher.hash_one(subject);
-        if self.known.contains(&hash) {
+        if self.is_known(subject) {
             return;
         }
         if self.known.len() < MAX_KNOWN {
-            self.known.insert(hash);
+            self.known.insert(self.hasher.hash_one(subject));
         }
         self.count += 1;
         if self.described.len() < MAX_DESCRIBED {
@@ -62,6 +61,10 @@ impl UnansweredList {
             }
             None => self.others += 1,
         }
+    }
+
+    fn is_known(&self, subject: &Subject) -> bool {
+        self.known.contains(&self.hasher.hash_one(subject))
     }
 
     pub(super) fn describe(&self) -> Option<String> {
@@ -105,7 +108,13 @@ fn shorten(mut path: String) -> String {
 }
 
 /// Notes that something did not answer. Neither it nor its file system is asked for its name.
-pub(super) fn note(subject: &Subject, file: Option<BorrowedFd<'_>>) {
+pub(super) fn note_unanswered(subject: &Subject, file: Option<BorrowedFd<'_>>) {
+    // Whoever is asked for a thousand functions of one file comes here a thousand times, and the mounts are
+    // read below.
+    let is_known = |list: &UnansweredList| list.is_known(subject);
+    if LIST.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_some_and(is_known) {
+        return;
+    }
     let path = file.filter(|_| matches!(subject, Subject::File { .. })).and_then(read_path);
     let place = match subject {
         Subject::File { device, .. } => {

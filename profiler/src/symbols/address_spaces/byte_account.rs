@@ -14,12 +14,12 @@ impl ByteAccount {
         Self { used: AtomicUsize::new(0), limit }
     }
 
-    /// Takes bytes until the result is dropped. None if there are not so many.
-    pub(crate) fn take(&'static self, bytes: usize) -> Option<HeldBytes> {
-        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+    /// Reserves bytes until the result is dropped. None if there are not so many.
+    pub(crate) fn reserve(&'static self, bytes: usize) -> Option<HeldBytes> {
+        let reserved = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
             used.checked_add(bytes).filter(|used| *used <= self.limit)
         });
-        taken.is_ok().then(|| HeldBytes { account: self, bytes })
+        reserved.is_ok().then(|| HeldBytes { account: self, bytes })
     }
 }
 
@@ -41,14 +41,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_can_be_taken_again_and_no_more_is_taken_than_there_is() {
+    fn what_is_dropped_can_be_reserved_again_and_no_more_is_reserved_than_there_is() {
         static ACCOUNT: ByteAccount = ByteAccount::new(100);
-        let first = ACCOUNT.take(60).unwrap();
-        assert!(ACCOUNT.take(41).is_none() && ACCOUNT.take(usize::MAX).is_none());
-        let second = ACCOUNT.take(40).unwrap();
-        assert!(ACCOUNT.take(1).is_none());
+        let first = ACCOUNT.reserve(60).unwrap();
+        assert!(ACCOUNT.reserve(41).is_none() && ACCOUNT.reserve(usize::MAX).is_none());
+        let second = ACCOUNT.reserve(40).unwrap();
+        assert!(ACCOUNT.reserve(1).is_none());
         drop(first);
-        drop((ACCOUNT.take(60).unwrap(), second));
-        assert!(ACCOUNT.take(100).is_some());
+        drop((ACCOUNT.reserve(60).unwrap(), second));
+        assert!(ACCOUNT.reserve(100).is_some());
     }
 }

@@ -73,7 +73,7 @@ impl PythonCandidates {
             return Some(Self::default());
         }
         let bytes = files.iter().map(|file| size_of::<PythonCandidate>() + file.path.len()).sum();
-        Some(Self { files: files.into(), _bytes: Some(Rc::new(PYTHON_BYTES.take(bytes)?)) })
+        Some(Self { files: files.into(), _bytes: Some(Rc::new(PYTHON_BYTES.reserve(bytes)?)) })
     }
 
     pub(crate) fn files(&self) -> &[PythonCandidate] {
@@ -85,7 +85,7 @@ impl MappingSnapshot {
     /// None if there is no room for so many mappings.
     pub(crate) fn new(mappings: Vec<Mapping>, code_epoch: Option<CodeEpoch>) -> Option<Self> {
         let each = size_of::<Mapping>() + size_of::<CodeMapping>();
-        let bytes = Rc::new(BYTES.take(mappings.len().saturating_mul(each))?);
+        let bytes = Rc::new(BYTES.reserve(mappings.len().saturating_mul(each))?);
         let code = mappings.iter().map(Mapping::as_code).collect();
         Some(Self { mappings: mappings.into(), code, code_epoch, _bytes: Some(bytes) })
     }
