@@ -10,10 +10,11 @@ use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
     CpuQuota, DeviceKind, End, FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer,
     InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
-    PipeEnds, PipeHolder, PollEvents, Preemption, ProcessInfo, QuotaCount, Sample, Scope, Segment,
-    SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread,
-    Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit,
-    ThreadKind, ThreadRef, Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
+    PipeEnds, PipeHolder, PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile, Sample,
+    Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, StopOrigin,
+    StoppedThread, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason,
+    ThreadExit, ThreadKind, ThreadRef, Throttle, Unanswered, UnansweredKind, Wait, Wake,
+    WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -237,6 +238,7 @@ fn wake(u: Bytes, off: Timestamp) -> Result<Wake> {
         current_seq: maybe(u, |u| any_or(u, small))?,
         syscall: maybe(u, syscall)?,
         file: maybe(u, file_id)?,
+        ready: maybe(u, |u| Ok(ReadyFile { descriptor: any(u)?, file: file_id(u)? }))?,
         user_stack: stack_ref(u)?,
         kernel_stack: stack_ref(u)?,
     })

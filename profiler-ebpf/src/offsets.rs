@@ -105,6 +105,46 @@ pub struct Offsets {
     pub quota: QuotaOffsets,
     /// Where the scheduler keeps when threads came to their CPUs.
     pub arrival: ArrivalOffsets,
+    /// Where an `epoll` keeps what is ready.
+    pub epoll: EpollOffsets,
+}
+
+/// Byte offsets of what an `epoll` keeps of its files
+/// ([`fs/eventpoll.c`](https://github.com/torvalds/linux/blob/v6.12/fs/eventpoll.c#L136)). All are
+/// [`NO_OFFSET`] in a kernel that is built without `CONFIG_EPOLL`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct EpollOffsets {
+    /// `file::private_data`
+    pub file_private_data: u32,
+    /// `eventpoll::rdllist`
+    pub ready_list: u32,
+    /// `eventpoll::ovflist`
+    pub overflow_list: u32,
+    /// `epitem::rdllink`
+    pub item_ready_link: u32,
+    /// `epitem::ep`
+    pub item_epoll: u32,
+    /// `epitem::ffd`: the file, and after it the descriptor
+    pub item_file: u32,
+}
+
+impl EpollOffsets {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        file_private_data: NO_OFFSET,
+        ready_list: NO_OFFSET,
+        overflow_list: NO_OFFSET,
+        item_ready_link: NO_OFFSET,
+        item_epoll: NO_OFFSET,
+        item_file: NO_OFFSET,
+    };
+}
+
+impl Default for EpollOffsets {
+    fn default() -> Self {
+        Self::UNKNOWN
+    }
 }
 
 /// Byte offsets of when a thread came to its CPU. All are [`NO_OFFSET`] in a kernel that is built
@@ -202,4 +242,4 @@ impl QuotaOffsets {
     };
 }
 
-const _: () = assert!(size_of::<Offsets>() == 74 * 4);
+const _: () = assert!(size_of::<Offsets>() == 80 * 4);

@@ -127,6 +127,9 @@ pub mod wake_flags {
     pub const KERNEL_STACK_FAILED: u32 = 1 << 1;
     /// [`super::Wake::file`] is the file that the syscall's first argument referred to.
     pub const HAS_FILE: u32 = 1 << 2;
+    /// [`super::Wake::file`] is the file that made the wakee's `epoll` ready, and
+    /// [`super::WaitRecord::polled_fd`] the descriptor by which it was added to that.
+    pub const READY_FILE: u32 = 1 << 3;
 }
 
 /// Why a [`ThreadRecord`] was written.
@@ -237,7 +240,8 @@ pub struct Wake {
     pub current_seq: u32,
     /// The current task's syscall.
     pub syscall: Syscall,
-    /// The file that the syscall's first argument referred to (with [`wake_flags::HAS_FILE`]).
+    /// The file that the syscall's first argument referred to (with [`wake_flags::HAS_FILE`]), or the
+    /// one that made the wakee's `epoll` ready (with [`wake_flags::READY_FILE`]).
     pub file: Inode,
     /// Stack id of the current task's user half, [`NO_STACK`] if there is none.
     pub user_stack: u64,
@@ -283,7 +287,8 @@ pub struct WaitRecord {
     pub timeout_ns: u64,
     /// The file waited on (with [`wait_flags::HAS_FILE`] or [`wait_flags::POLLS_ONE_FILE`]).
     pub file: Inode,
-    /// The descriptor of the file (with [`wait_flags::POLLS_ONE_FILE`]).
+    /// The descriptor of the file (with [`wait_flags::POLLS_ONE_FILE`]), or of the one that ended the
+    /// wait (with [`wake_flags::READY_FILE`]).
     pub polled_fd: u32,
     /// What the thread polls the file for (with [`wait_flags::POLLS_ONE_FILE`]): the `events` of its
     /// `struct pollfd`.

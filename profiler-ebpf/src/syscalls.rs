@@ -21,6 +21,9 @@ pub const IS_FUTEX: u32 = 1 << 2;
 /// ppoll(2).
 pub const POLLS: u32 = 1 << 3;
 
+/// The syscall waits for any of the files of an `epoll`: epoll_wait(2) and its like.
+pub const WAITS_FOR_EPOLL: u32 = 1 << 4;
+
 /// Returns whether a thread that waits for a futex may wait for a lock that names its owner, by the
 /// arguments of the call: the value is one that waiters for the GNU C library's locks demand, or the lock
 /// has priority inheritance. User space decides whether it is one (`profiler/src/lock_owners`).

@@ -151,6 +151,7 @@ impl Service {
                 current_kind: ThreadKind::User,
                 current_seq: None,
                 file: None,
+                ready: None,
                 syscall: call(1, u64::from(waker.0 % 5)),
                 user_stack: StackRef::Id(StackId(u64::from(waker.0))),
                 kernel_stack: StackRef::Id(StackId(2)),

@@ -72,9 +72,9 @@ fn a_futex_waiter_waits_for_who_wakes_it() -> Result<()> {
     })
 }
 
-/// Returns how long the client waited at its socket, and how much of it TCP is said to have held back.
-fn held_back_by_tcp(case: &Case) -> (u64, u64) {
-    let waits = || case.report.waits_of(case.tid("client"), Some("socket"));
+/// Returns how long the client waited for its socket, and how much of it TCP is said to have held back.
+fn held_back_by_tcp(case: &Case, cause: &str) -> (u64, u64) {
+    let waits = || case.report.waits_of(case.tid("client"), Some(cause));
     let is_held_back = |blame: &&Blame| blame.reason.as_deref() == Some("tcp_timer");
     let held_back = waits().flat_map(|waits| &waits.blame).filter(is_held_back);
     (waits().map(|waits| waits.blocked_ns).sum(), held_back.map(|blame| blame.ns).sum())
@@ -83,7 +83,7 @@ fn held_back_by_tcp(case: &Case) -> (u64, u64) {
 #[test]
 fn an_answer_that_tcp_held_back_is_told_as_such() -> Result<()> {
     let case = Case::profile("answer-held-back-by-tcp")?;
-    let (waited, held_back) = held_back_by_tcp(&case);
+    let (waited, held_back) = held_back_by_tcp(&case, "socket");
     ensure!(at_least(held_back, 0.7, waited), "{held_back}: {}", case.describe("client"));
     let findings = &case.report.findings;
     let lines = findings.iter().flat_map(|finding| &finding.lines);
@@ -95,9 +95,26 @@ fn an_answer_that_tcp_held_back_is_told_as_such() -> Result<()> {
 #[test]
 fn an_answer_that_is_sent_at_once_is_the_servers_in_however_many_pieces() -> Result<()> {
     let case = Case::profile("answer-in-pieces")?;
-    let (waited, held_back) = held_back_by_tcp(&case);
+    let (waited, held_back) = held_back_by_tcp(&case, "socket");
     ensure!(held_back * 50 <= waited, "{held_back}: {}", case.describe("client"));
     case.check_blamed_on("client", "socket", &BTreeSet::from([case.tid("server")]))
+}
+
+/// What came to which socket, `epoll` alone knows.
+#[test]
+fn an_answer_that_tcp_held_back_is_told_as_such_to_a_poll_of_several_files() -> Result<()> {
+    let case = Case::profile("answer-held-back-by-tcp-epoll")?;
+    let (waited, held_back) = held_back_by_tcp(&case, "poll");
+    ensure!(at_least(held_back, 0.7, waited), "{held_back}: {}", case.describe("client"));
+    Ok(())
+}
+
+#[test]
+fn an_answer_that_is_sent_at_once_to_a_poll_is_the_servers() -> Result<()> {
+    let case = Case::profile("answer-in-pieces-epoll")?;
+    let (waited, held_back) = held_back_by_tcp(&case, "poll");
+    ensure!(held_back * 50 <= waited, "{held_back}: {}", case.describe("client"));
+    case.check_blamed_on("client", "poll", &BTreeSet::from([case.tid("server")]))
 }
 
 #[test]

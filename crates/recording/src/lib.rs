@@ -50,8 +50,8 @@ pub use stop_origin::{StopOrigin, StoppedThread};
 pub use thread::{Phase, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind};
 pub use unanswered::{Unanswered, UnansweredKind};
 pub use wait::{
-    Begin, End, PollEvents, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState,
-    ThreadRef, Wait, Wake, WakeContext,
+    Begin, End, PollEvents, Preemption, ReadyFile, Sample, Syscall, SyscallTable, SystemVector,
+    TaskState, ThreadRef, Wait, Wake, WakeContext,
 };
 pub use waits::{Call, Pattern, WaitRow, Waiter, Waits, Waker};
 

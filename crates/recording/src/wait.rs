@@ -140,10 +140,22 @@ pub struct Wake {
     pub syscall: Option<Syscall>,
     /// The file that the syscall's first argument stood for: of a sender, its own end of the socket.
     pub file: Option<FileId>,
+    /// What made the `epoll` ready that the woken thread waits for: its own end of a socket. Only known
+    /// where a packet came in a softirq, and not while whoever was current was in a call on a socket.
+    pub ready: Option<ReadyFile>,
     /// Its user half.
     pub user_stack: StackRef,
     /// Its kernel half; in an interrupt, that of the interrupt too.
     pub kernel_stack: StackRef,
+}
+
+/// One of the files that an `epoll` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ReadyFile {
+    /// The descriptor by which it was added to the `epoll`.
+    pub descriptor: u32,
+    /// The file.
+    pub file: FileId,
 }
 
 /// What a thread polls a file for: the `events` of its `struct pollfd`

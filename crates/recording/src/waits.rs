@@ -3,8 +3,8 @@
 use std::{fmt, hint::black_box};
 
 use super::{
-    Begin, End, FileId, PollEvents, StackRef, Syscall, TaskState, ThreadKind, ThreadRef, Wait,
-    Wake, WakeContext,
+    Begin, End, FileId, PollEvents, ReadyFile, StackRef, Syscall, TaskState, ThreadKind, ThreadRef,
+    Wait, Wake, WakeContext,
     interned::{Id, Interned},
     order::sort_nearly_sorted,
 };
@@ -61,6 +61,8 @@ pub struct Waker {
     pub kernel_stack: StackRef,
     /// The file that its syscall's first argument stood for.
     pub file: Option<FileId>,
+    /// As [`Wake::ready`].
+    pub ready: Option<ReadyFile>,
 }
 
 /// What waits can have in common: who waits where, and who ends it from where.
@@ -270,6 +272,7 @@ impl Waits {
                 user_stack: wake.user_stack,
                 kernel_stack: wake.kernel_stack,
                 file: wake.file,
+                ready: wake.ready,
             });
             let call =
                 Call { syscall: wake.syscall, timeout: None, polled_fd: None, polled_events: None };
@@ -349,6 +352,7 @@ impl Waits {
                     current_kind: waker.current_kind,
                     current_seq: row.waker_seq(),
                     file: waker.file,
+                    ready: waker.ready,
                     syscall: self.calls[call].syscall,
                     user_stack: waker.user_stack,
                     kernel_stack: waker.kernel_stack,

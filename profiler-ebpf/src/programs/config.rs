@@ -5,7 +5,7 @@ use core::ptr;
 
 use profiler_ebpf::{
     config::Config,
-    offsets::{ArrivalOffsets, NO_OFFSET, Offsets, QuotaOffsets},
+    offsets::{ArrivalOffsets, EpollOffsets, NO_OFFSET, Offsets, QuotaOffsets},
 };
 
 /// Overwritten by the loader before the verifier sees it.
@@ -78,6 +78,7 @@ pub static CONFIG: Config = Config {
         task_thread_pointer: 0,
         quota: QuotaOffsets::UNKNOWN,
         arrival: ArrivalOffsets::UNKNOWN,
+        epoll: EpollOffsets::UNKNOWN,
     },
 };
 

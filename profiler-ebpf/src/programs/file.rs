@@ -22,9 +22,12 @@ type Head = [u64; 10];
 #[inline(always)]
 pub fn read_inode(task: Task, descriptor: u32) -> Option<Inode> {
     let file = task.open_file(descriptor);
-    if file == 0 {
-        return None;
-    }
+    if file == 0 { None } else { read_inode_of_file(file) }
+}
+
+/// Reads the inode of a `struct file`.
+#[inline(always)]
+pub fn read_inode_of_file(file: u64) -> Option<Inode> {
     let inode: u64 = peek(file + offset(&CONFIG.offsets.file_inode) as u64);
     if inode == 0 {
         return None;
@@ -58,6 +61,12 @@ fn device(superblock: impl Fn() -> u64, mode: u32) -> u32 {
         return socket_device;
     }
     peek(superblock() + offset(&CONFIG.offsets.super_block_dev) as u64)
+}
+
+/// Whether an inode is a socket.
+#[inline(always)]
+pub fn is_socket(inode: &Inode) -> bool {
+    inode.mode & S_IFMT == S_IFSOCK
 }
 
 /// Whether an inode is a pipe, or a FIFO with a name.

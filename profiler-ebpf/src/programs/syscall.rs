@@ -7,6 +7,7 @@ use profiler_ebpf::{
     record::{NO_SYSCALL, NO_TIMEOUT, Syscall, thread_flags},
     syscalls::{
         COMPAT_BASE, FIRST_ARG_IS_FD, POLLS, TABLE_LEN, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT,
+        WAITS_FOR_EPOLL,
     },
 };
 
@@ -31,6 +32,12 @@ pub fn table_entry(syscall: &Syscall) -> u32 {
 #[inline(always)]
 pub fn descriptor(syscall: &Syscall, entry: u32) -> Option<u32> {
     (entry & FIRST_ARG_IS_FD != 0).then_some(syscall.args[0] as u32)
+}
+
+/// Whether a thread in a syscall waits for the files of an `epoll`.
+#[inline(always)]
+pub fn waits_for_epoll(syscall: &Syscall) -> bool {
+    table_entry(syscall) & WAITS_FOR_EPOLL != 0
 }
 
 /// The only file that the current task polls, by its descriptor, and in the upper half what for. None

@@ -18,7 +18,7 @@ use super::{
     budget::{self, Need},
     code_epoch,
     current_task::{current_user_half, read_current_inode},
-    file, interrupt_context,
+    epoll, file, interrupt_context,
     kernel_stack_cache::{self, KernelStackCache, Waker, WakesFrom},
     register_cache::RegisterKey,
     ring::{count_loss, cpu, now},
@@ -230,7 +230,20 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, wakee: Task, file: Wake
     if is_packet && tid == 0 {
         record_packet_stack(ctx, &mut local.record.wake);
     }
+    if is_packet
+        && local.phase == phase::BLOCKED
+        && !is_sending(&local.record.wake)
+        && syscall::waits_for_epoll(&local.record.syscall)
+    {
+        epoll::record_ready_file(wakee, &mut local.record);
+    }
     local.record.wake.ns = now;
+}
+
+/// Whether the current task may be sending what ends a wait: it is in a syscall on a socket.
+#[inline(always)]
+fn is_sending(wake: &Wake) -> bool {
+    wake.flags & wake_flags::HAS_FILE != 0 && file::is_socket(&wake.file)
 }
 
 /// Records the stack of a network softirq that runs over the idle task: it tells whether a packet

@@ -199,10 +199,16 @@ impl Collector {
             Record::Wait(wait) => {
                 self.memory += size_of::<Wait>();
                 let waited = wait.on.since(wait.off);
-                let used = (wait.file, wait.polled_fd, Some(waited));
-                self.request_file(used, wait.syscall, wait.tgid);
+                let descriptor = |call: Option<Syscall>, polled| {
+                    call.and_then(|call| syscalls::descriptor(&call, polled))
+                };
+                let fd = descriptor(wait.syscall, wait.polled_fd);
+                self.request_file((wait.file, fd, Some(waited)), wait.tgid);
                 if let Some(wake) = &wait.wake {
-                    self.request_file((wake.file, None, None), wake.syscall, wake.current.tgid);
+                    let fd = descriptor(wake.syscall, None);
+                    self.request_file((wake.file, fd, None), wake.current.tgid);
+                    let ready = (wake.ready.map(|it| it.file), wake.ready.map(|it| it.descriptor));
+                    self.request_file((ready.0, ready.1, None), wait.tgid);
                     self.request_interrupt(wake.context);
                 }
                 self.request_cgroup(wait.cgroup, wait.tgid);
@@ -271,11 +277,9 @@ impl Collector {
     /// Requests a file while the process that called with it still has it open.
     fn request_file(
         &mut self,
-        (file, polled_fd, waited): (Option<FileId>, Option<u32>, Option<Nanos>),
-        syscall: Option<Syscall>,
+        (file, descriptor, waited): (Option<FileId>, Option<u32>, Option<Nanos>),
         tgid: Tgid,
     ) {
-        let descriptor = syscall.and_then(|syscall| syscalls::descriptor(&syscall, polled_fd));
         let (Some(file), Some(descriptor)) = (file, descriptor) else { return };
         if self.files.len() >= MAX_FILES && !self.files.contains_key(&file) {
             self.files.clear();

@@ -213,6 +213,7 @@ mod tests {
                 current_seq: None,
                 syscall: None,
                 file: None,
+                ready: None,
                 user_stack: StackRef::NotTaken,
                 kernel_stack: StackRef::NotTaken,
             }),

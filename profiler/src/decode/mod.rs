@@ -4,9 +4,9 @@ mod stack_copy;
 
 use offwake_recording::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 use offwake_recording::{
-    AddressSpace, Begin, End, FileId, FileKind, Phase, PollEvents, Preemption, Sample, StackRef,
-    Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit,
-    ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
+    AddressSpace, Begin, End, FileId, FileKind, Phase, PollEvents, Preemption, ReadyFile, Sample,
+    StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason,
+    ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
 };
 use profiler_ebpf::record::{
     ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
@@ -171,11 +171,13 @@ fn decode_wait(raw: &WaitRecord) -> Result<Wait, DecodeError> {
         cgroup: CgroupId(raw.cgroup),
         user_stack: stack_ref(raw.user_stack, flags & wait_flags::USER_STACK_FAILED),
         kernel_stack: stack_ref(raw.kernel_stack, flags & wait_flags::KERNEL_STACK_FAILED),
-        wake: decode_wake(&raw.wake)?,
+        wake: decode_wake(&raw.wake, raw.polled_fd)?,
     })
 }
 
-fn decode_wake(raw: &RawWake) -> Result<Option<Wake>, DecodeError> {
+/// Decodes a wake. `ready_fd` is the descriptor of what made an `epoll` ready, if the wake says that it
+/// did.
+fn decode_wake(raw: &RawWake, ready_fd: u32) -> Result<Option<Wake>, DecodeError> {
     if raw.ns == 0 {
         return Ok(None);
     }
@@ -208,6 +210,10 @@ fn decode_wake(raw: &RawWake) -> Result<Option<Wake>, DecodeError> {
         current_seq: known_seq(raw.current_seq),
         syscall: decode_syscall(&raw.syscall),
         file: (raw.flags & wake_flags::HAS_FILE != 0).then(|| decode_file(raw.file)).transpose()?,
+        ready: (raw.flags & wake_flags::READY_FILE != 0)
+            .then(|| decode_file(raw.file))
+            .transpose()?
+            .map(|file| ReadyFile { descriptor: ready_fd, file }),
         user_stack: stack_ref(raw.user_stack, raw.flags & wake_flags::USER_STACK_FAILED),
         kernel_stack: stack_ref(raw.kernel_stack, raw.flags & wake_flags::KERNEL_STACK_FAILED),
     }))

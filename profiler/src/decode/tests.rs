@@ -97,6 +97,19 @@ fn a_poll_of_one_file_names_it_and_its_descriptor() {
 }
 
 #[test]
+fn what_made_an_epoll_ready_is_no_file_of_the_waker() {
+    let mut record = a_wait();
+    assert_eq!(decoded(&record).wake.unwrap().ready, None);
+    record.wake.flags = wake_flags::READY_FILE;
+    record.polled_fd = 6;
+    let wait = decoded(&record);
+    let wake = wait.wake.unwrap();
+    let file = FileId { device: 9, inode: 778, kind: FileKind::Pipe };
+    assert_eq!(wake.ready, Some(ReadyFile { descriptor: 6, file }));
+    assert_eq!((wake.file, wait.polled_fd), (None, None));
+}
+
+#[test]
 fn a_thread_that_was_not_moved_has_no_time_for_it() {
     let mut wait = a_wait();
     assert_eq!(decoded(&wait).migrated, None);

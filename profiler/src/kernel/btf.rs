@@ -8,7 +8,7 @@ use std::{
 };
 
 use btf_rs::{Backend, Btf, Member, Struct, Type};
-use profiler_ebpf::offsets::{ArrivalOffsets, NO_OFFSET, Offsets, QuotaOffsets};
+use profiler_ebpf::offsets::{ArrivalOffsets, EpollOffsets, NO_OFFSET, Offsets, QuotaOffsets};
 
 use super::KernelError;
 
@@ -294,6 +294,19 @@ impl KernelTypes {
             },
             quota: self.quota_offsets().unwrap_or(QuotaOffsets::UNKNOWN),
             arrival: self.arrival_offsets().unwrap_or_default(),
+            epoll: self.epoll_offsets().unwrap_or_default(),
+        })
+    }
+
+    /// Where an `epoll` keeps what is ready.
+    fn epoll_offsets(&self) -> Result<EpollOffsets, KernelError> {
+        Ok(EpollOffsets {
+            file_private_data: self.offset("file", &["private_data"])?,
+            ready_list: self.offset("eventpoll", &["rdllist"])?,
+            overflow_list: self.offset("eventpoll", &["ovflist"])?,
+            item_ready_link: self.offset("epitem", &["rdllink"])?,
+            item_epoll: self.offset("epitem", &["ep"])?,
+            item_file: self.offset("epitem", &["ffd", "file"])?,
         })
     }
 

@@ -5,6 +5,7 @@ use std::iter;
 
 use profiler_ebpf::syscalls::{
     COMPAT_BASE, FIRST_ARG_IS_FD, IS_FUTEX, MAPS, POLLS, TABLE_LEN, TIMESPEC_ARG_SHIFT,
+    WAITS_FOR_EPOLL,
 };
 
 /// Syscalls that can block on the file that their first argument names. The kernel half records
@@ -94,6 +95,20 @@ const COMPAT_POLLING: &[i64] = &[168, 309, 414];
 #[cfg(target_arch = "aarch64")]
 const COMPAT_POLLING: &[i64] = &[];
 
+/// Syscalls that wait for the files of an `epoll`.
+const EPOLL: &[i64] = &[
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+];
+
+/// Those of 32-bit x86 programs: `epoll_wait`, `epoll_pwait`, `epoll_pwait2`.
+#[cfg(target_arch = "x86_64")]
+const COMPAT_EPOLL: &[i64] = &[256, 319, 441];
+#[cfg(target_arch = "aarch64")]
+const COMPAT_EPOLL: &[i64] = &[];
+
 /// Syscalls that map something. `mmap2` of 32-bit x86 programs; those of 32-bit Arm are not looked
 /// up.
 const MAPPING: (i64, Option<i64>) =
@@ -113,7 +128,10 @@ pub(super) fn table() -> Vec<u32> {
     let futex = iter::once((0, libc::SYS_futex, IS_FUTEX));
     let polling = (POLLING.iter().map(|number| (0, *number, POLLS)))
         .chain(COMPAT_POLLING.iter().map(|number| (COMPAT_BASE as usize, *number, POLLS)));
-    let all = native.chain(compat).chain(timespec).chain(mapping).chain(futex).chain(polling);
+    let epoll = (EPOLL.iter().map(|number| (0, *number, WAITS_FOR_EPOLL)))
+        .chain(COMPAT_EPOLL.iter().map(|number| (COMPAT_BASE as usize, *number, WAITS_FOR_EPOLL)));
+    let files = native.chain(compat).chain(polling).chain(epoll);
+    let all = files.chain(timespec).chain(mapping).chain(futex);
     for (base, number, about) in all {
         let entry = usize::try_from(number).ok().and_then(|number| table.get_mut(base + number));
         if let Some(entry) = entry {

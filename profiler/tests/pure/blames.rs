@@ -7,8 +7,8 @@ use offwake_analysis::{
     timeline::{Timeline, WaitIndex},
 };
 use offwake_recording::{
-    DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, PeerProcess, Recording, Scope, StackRef,
-    SystemVector, TaskState, ThreadRef, Wait, Waits, WakeContext,
+    DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, PeerProcess, ReadyFile, Recording,
+    Scope, StackRef, SystemVector, TaskState, ThreadRef, Wait, Waits, WakeContext,
     units::{Nanos, Tgid, Tid},
 };
 
@@ -699,9 +699,30 @@ fn what_lies_beyond_a_limit_says_so() {
     );
 }
 
+/// How a thread waits for a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WaitsIn {
+    Recv,
+    /// It is known what made the `epoll` ready.
+    Epoll,
+    EpollOfAnything,
+}
+
+fn wait_for_socket(wait: &mut Wait, file: FileId, waits_in: WaitsIn) {
+    if waits_in == WaitsIn::Recv {
+        (wait.syscall, wait.file) = (syscall(RECVFROM, [5, 0, 0, 0, 0, 0]), Some(file));
+        return;
+    }
+    let epoll = FileId { device: 1, inode: 9, kind: FileKind::Anonymous };
+    (wait.syscall, wait.file) = (syscall(EPOLL_WAIT, [4, 0, 8, 0, 0, 0]), Some(epoll));
+    if let Some(wake) = wait.wake.as_mut().filter(|_| waits_in == WaitsIn::Epoll) {
+        wake.ready = Some(ReadyFile { descriptor: 5, file });
+    }
+}
+
 #[test]
 fn a_packet_that_its_sender_left_to_ksoftirqd_is_the_senders() {
-    let ended_for = |holder: u32| {
+    let ended_for = |holder: u32, waits_in: WaitsIn| {
         let mut recording = recording(16);
         let file = tcp(&mut recording, 5, "127.0.0.1:40000", "127.0.0.1:80");
         if let Some(OpenFile::Socket(end)) = recording.files.files.get_mut(&file) {
@@ -714,14 +735,19 @@ fn a_packet_that_its_sender_left_to_ksoftirqd_is_the_senders() {
         live(&mut recording, 8, "################", 9);
         edit(&mut recording, |waits| {
             let wait = waits.iter_mut().find(|wait| wait.tid == Tid(7)).expect("a wait");
-            (wait.syscall, wait.file) = (syscall(RECVFROM, [5, 0, 0, 0, 0, 0]), Some(file));
+            wait_for_socket(wait, file, waits_in);
             let wake = wait.wake.as_mut().expect("woken");
             (wake.context, wake.kernel_stack) = (NET_RX, stack);
         });
         first_wait(&mut recording)
     };
-    assert_eq!(ended_for(8), parts(&[("work 60", 3), ("cpu_queue 60", 1), ("work 8", 5)]));
-    assert_eq!(ended_for(9), parts(&[("local_softirq", 9)]));
+    let senders = parts(&[("work 60", 3), ("cpu_queue 60", 1), ("work 8", 5)]);
+    for waits_in in [WaitsIn::Recv, WaitsIn::Epoll] {
+        assert_eq!(ended_for(8, waits_in), senders, "{waits_in:?}");
+        assert_eq!(ended_for(9, waits_in), parts(&[("local_softirq", 9)]), "{waits_in:?}");
+    }
+    // Nobody knows which of its sockets the packet came to.
+    assert_eq!(ended_for(8, WaitsIn::EpollOfAnything), parts(&[("local_softirq", 9)]));
 }
 
 /// Thread 8 has sent the first half of its answer, and the second, which TCP holds back until the first
@@ -730,7 +756,7 @@ fn a_packet_that_its_sender_left_to_ksoftirqd_is_the_senders() {
 fn what_tcp_held_back_until_a_timer_is_nobodys() {
     let timer =
         ["__irq_exit_rcu", "sysvec_apic_timer_interrupt", "asm_sysvec_apic_timer_interrupt"];
-    let ended_by = |holder: Option<u32>, interrupt: &[&str], sender: &str| {
+    let ended_in = |waits_in: WaitsIn, holder: Option<u32>, interrupt: &[&str], sender: &str| {
         let mut recording = recording(16);
         let file = tcp(&mut recording, 5, "127.0.0.1:40000", "127.0.0.1:80");
         if let Some(OpenFile::Socket(end)) = recording.files.files.get_mut(&file) {
@@ -742,11 +768,16 @@ fn what_tcp_held_back_until_a_timer_is_nobodys() {
         live(&mut recording, 8, sender, 9);
         edit(&mut recording, |waits| {
             let wait = waits.iter_mut().find(|wait| wait.tid == Tid(7)).expect("a wait");
-            (wait.syscall, wait.file) = (syscall(RECVFROM, [5, 0, 0, 0, 0, 0]), Some(file));
+            wait_for_socket(wait, file, waits_in);
             let wake = wait.wake.as_mut().expect("woken");
             (wake.context, wake.kernel_stack) = (NET_RX, stack);
         });
         first_wait(&mut recording)
+    };
+    let ended_by = |holder: Option<u32>, interrupt: &[&str], sender: &str| {
+        let ended = ended_in(WaitsIn::Recv, holder, interrupt, sender);
+        assert_eq!(ended_in(WaitsIn::Epoll, holder, interrupt, sender), ended);
+        ended
     };
     let (held_back, unknown) = (parts(&[("tcp_timer", 9)]), parts(&[("local_softirq", 9)]));
     let (asleep, working) = ("##..............", "################");
@@ -760,6 +791,7 @@ fn what_tcp_held_back_until_a_timer_is_nobodys() {
     assert_eq!(ended_by(None, &timer, asleep), unknown);
     // Another interrupt says nothing about timers.
     assert_eq!(ended_by(Some(8), &["__irq_exit_rcu", "common_interrupt"], asleep), unknown);
+    assert_eq!(ended_in(WaitsIn::EpollOfAnything, Some(8), &timer, asleep), unknown);
 }
 
 /// The stack of 6.18, and what is left of it where it is taken as the thread is woken. A wait for the

@@ -60,6 +60,7 @@ pub fn wake_by(tid: u32, at: Timestamp) -> Wake {
         current_seq: None,
         syscall: None,
         file: None,
+        ready: None,
         user_stack: StackRef::NotTaken,
         kernel_stack: StackRef::NotTaken,
     }

@@ -7,10 +7,10 @@ use offwake_recording::{
     ContainerId, ContainerNames, CpuQuota, DeviceKind, End, FileId, FileKind, Filesystem, Frame,
     FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId,
     OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName, PollEvents, Preemption,
-    ProcessInfo, QuotaCount, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
-    StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, Syscall, SyscallTable, SystemVector,
-    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle,
-    Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
+    ProcessInfo, QuotaCount, ReadyFile, Recording, Sample, Scope, Segment, SocketEnd, SocketRole,
+    Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, Syscall, SyscallTable,
+    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
+    Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -86,13 +86,15 @@ prop_compose! {
     fn wake()(
         at in any::<u64>(), context in context(), cpu in any::<u16>(), tid in any::<u32>(),
         tgid in any::<u32>(), current_kind in kind(), current_seq in any::<Option<u32>>(), syscall in syscall(),
-        file in prop::option::of(file_id()),
+        file in prop::option::of(file_id()), ready in prop::option::of((any::<u32>(), file_id())),
         user_stack in stack_ref(), kernel_stack in stack_ref(),
     ) -> Wake {
         Wake {
             at: Timestamp(at), context, cpu: Cpu(cpu),
             current: ThreadRef { tid: Tid(tid), tgid: Tgid(tgid) },
-            current_kind, current_seq, syscall, file, user_stack, kernel_stack,
+            current_kind, current_seq, syscall, file,
+            ready: ready.map(|(descriptor, file)| ReadyFile { descriptor, file }),
+            user_stack, kernel_stack,
         }
     }
 }

@@ -126,6 +126,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("rwlock-one-reader", shared_locks::one_reader),
     ("answer-held-back-by-tcp", held_back::until_a_timer),
     ("answer-in-pieces", held_back::not_at_all),
+    ("answer-held-back-by-tcp-epoll", held_back::until_a_timer_in_epoll),
+    ("answer-in-pieces-epoll", held_back::not_at_all_in_epoll),
     ("flock-handed-over", file_locks::by_flock),
     ("fcntl-lock-handed-over", file_locks::by_fcntl),
     ("ofd-lock-handed-over", file_locks::by_ofd),

@@ -6,7 +6,8 @@ use std::{
 };
 
 use offwake_recording::{
-    Call, FileId, FileKind, OpenFile, Recording, SocketEnd, SocketRole, StackRef, Syscall, Wait,
+    Call, FileId, FileKind, OpenFile, ReadyFile, Recording, SocketEnd, SocketRole, StackRef,
+    Syscall, Wait,
     units::{StackId, Tgid},
 };
 
@@ -59,8 +60,9 @@ impl<'a> ConnectionSides<'a> {
         let waits = &recording.waits;
         for (_, pattern) in waits.patterns().iter() {
             let (waiter, call) = (&waits.waiters()[pattern.waiter], &waits.calls()[pattern.call]);
-            if let Some((fd, file)) = descriptor(call.syscall.as_ref(), call.polled_fd, waiter.file)
-            {
+            let ready = pattern.wake.and_then(|(waker, _)| waits.wakers()[waker].ready);
+            let own = ready_or_named(ready, call.syscall.as_ref(), call.polled_fd, waiter.file);
+            if let Some((fd, file)) = own {
                 let side = sides.file_side(file);
                 if let (StackRef::Id(place), Some(_)) = (waiter.user_stack, call.polled_fd)
                     && side != ConnectionSide::Unknown
@@ -86,7 +88,7 @@ impl<'a> ConnectionSides<'a> {
             let (own, other) = (waiter.tgid, waker.current.tgid);
             let side = self.seen_side(
                 &waits.calls()[pattern.call],
-                waiter.file,
+                (waiter.file, waker.ready),
                 Some((other, waits.calls()[wakers_call].syscall.as_ref(), waker.file)),
             );
             let opposite = side.opposite();
@@ -107,7 +109,8 @@ impl<'a> ConnectionSides<'a> {
         let call = Call { syscall, timeout, polled_fd, polled_events };
         let waker =
             wait.wake.as_ref().map(|wake| (wake.current.tgid, wake.syscall.as_ref(), wake.file));
-        match self.seen_side(&call, wait.file, waker) {
+        let ready = wait.wake.as_ref().and_then(|wake| wake.ready);
+        match self.seen_side(&call, (wait.file, ready), waker) {
             ConnectionSide::Unknown => self.side_of_unseen_connection(wait),
             side => side,
         }
@@ -117,14 +120,14 @@ impl<'a> ConnectionSides<'a> {
     fn seen_side(
         &self,
         call: &Call,
-        file: Option<FileId>,
+        (file, ready): (Option<FileId>, Option<ReadyFile>),
         waker: Option<(Tgid, Option<&Syscall>, Option<FileId>)>,
     ) -> ConnectionSide {
         let syscall = call.syscall.as_ref();
         if matches!(syscall.and_then(syscalls::name), Some("accept" | "accept4")) {
             return ConnectionSide::Serving;
         }
-        let own = descriptor(syscall, call.polled_fd, file);
+        let own = ready_or_named(ready, syscall, call.polled_fd, file);
         match own.map(|(_, file)| self.file_side(file)) {
             Some(ConnectionSide::Unknown) | None => {
                 waker.map_or(ConnectionSide::Unknown, |waker| self.waker_peer_side(waker))
@@ -204,6 +207,18 @@ fn note_side<K: Eq + Hash>(sides: &mut HashMap<K, ConnectionSide>, key: K, side:
     if *known != side {
         *known = ConnectionSide::Unknown;
     }
+}
+
+/// Returns the descriptor of what made the `epoll` ready that a wait was for, or else the one that its
+/// syscall names, and the file that it stood for.
+pub(super) fn ready_or_named(
+    ready: Option<ReadyFile>,
+    syscall: Option<&Syscall>,
+    polled_fd: Option<u32>,
+    file: Option<FileId>,
+) -> Option<(u32, FileId)> {
+    let ready = ready.map(|ready| (ready.descriptor, ready.file));
+    ready.or_else(|| descriptor(syscall, polled_fd, file))
 }
 
 /// Returns the descriptor that a syscall names, and the file that it stood for.

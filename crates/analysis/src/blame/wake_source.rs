@@ -9,7 +9,7 @@ use offwake_recording::{
 use super::{
     External, Reason,
     cause::{self, Cause},
-    connection_sides::descriptor,
+    connection_sides::ready_or_named,
     local_servers::LocalServers,
     signal,
     softirq::{self, PacketOrigin, SoftirqContext},
@@ -262,9 +262,11 @@ enum PeerLocation {
     Unknown,
 }
 
-/// Finds the socket that a wait was on, if the wait's syscall names one.
+/// Finds the socket that a wait was on, if the wait's syscall names one, or what made its `epoll` ready
+/// is one.
 fn find_socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEnd> {
-    let (_, file) = descriptor(wait.syscall.as_ref(), wait.polled_fd, wait.file)?;
+    let ready = wait.wake.as_ref().and_then(|wake| wake.ready);
+    let (_, file) = ready_or_named(ready, wait.syscall.as_ref(), wait.polled_fd, wait.file)?;
     recording.files.socket(file)
 }
 

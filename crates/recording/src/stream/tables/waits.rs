@@ -11,7 +11,7 @@ use arrow_array::{
 
 use super::{Rows, Table, file_id, from_stack, optional_code, required_code, to_stack, to_syscall};
 use crate::{
-    FileId, PollEvents, Syscall, SyscallTable, TaskState, ThreadRef, Wait, Wake,
+    FileId, PollEvents, ReadyFile, Syscall, SyscallTable, TaskState, ThreadRef, Wait, Wake,
     stream::{
         TableError,
         code::{self, Code as _},
@@ -65,6 +65,10 @@ columns! {
         waker_file_device: Later<OptionalU32> = waker_file(row).map(|file| file.device),
         waker_file_inode: Later<OptionalU64> = waker_file(row).map(|file| file.inode),
         waker_file_kind: Later<OptionalU8> = waker_file(row).map(|file| file.kind.code()),
+        ready_fd: Later<OptionalU32> = ready_file(row).map(|ready| ready.descriptor),
+        ready_file_device: Later<OptionalU32> = ready_file(row).map(|ready| ready.file.device),
+        ready_file_inode: Later<OptionalU64> = ready_file(row).map(|ready| ready.file.inode),
+        ready_file_kind: Later<OptionalU8> = ready_file(row).map(|ready| ready.file.kind.code()),
         waker_user_stack: OptionalU64 =
             row.wake.as_ref().and_then(|wake| from_stack(wake.user_stack)),
         waker_kernel_stack: OptionalU64 =
@@ -82,6 +86,10 @@ fn waker_syscall(wait: &Wait) -> Option<&Syscall> {
 
 fn waker_file(wait: &Wait) -> Option<FileId> {
     wait.wake.as_ref()?.file
+}
+
+fn ready_file(wait: &Wait) -> Option<ReadyFile> {
+    wait.wake.as_ref()?.ready
 }
 
 impl Table for Wait {
@@ -156,9 +164,27 @@ impl WaitColumns<'_> {
                 (Some(device), Some(inode), Some(kind)) => read_file((device, inode, kind), row)?,
                 _ => None,
             },
+            ready: self.ready(row)?,
             user_stack: to_stack(self.waker_user_stack.get(row)),
             kernel_stack: to_stack(self.waker_kernel_stack.get(row)),
         }))
+    }
+}
+
+impl WaitColumns<'_> {
+    /// Reads what made an `epoll` ready; `None` outside if it can't be read.
+    #[expect(clippy::option_option, reason = "absent and unreadable are two things")]
+    fn ready(&self, row: usize) -> Option<Option<ReadyFile>> {
+        let (Some(fd), Some(device), Some(inode), Some(kind)) = (
+            &self.ready_fd,
+            &self.ready_file_device,
+            &self.ready_file_inode,
+            &self.ready_file_kind,
+        ) else {
+            return Some(None);
+        };
+        let file = read_file((device, inode, kind), row)?;
+        Some(file.map(|file| ReadyFile { descriptor: fd.at(row), file }))
     }
 }
 
