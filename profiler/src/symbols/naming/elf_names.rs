@@ -34,6 +34,7 @@ use super::{
     go,
     names::NameTable,
     open_file::OpenFile,
+    rust_paths,
 };
 use crate::symbols::{
     address_spaces::held_file::Trust, frame_table::UnnamedFrame, name_limit::cut_name,
@@ -248,12 +249,15 @@ impl Lookup<'_> {
     /// What was found at one address, innermost first.
     fn functions(&self, symbol: &Sym<'_>, names: &mut NameTable) -> Vec<Function> {
         let mut function = |name: &str, place: Option<&CodeInfo<'_>>| {
+            let source = || place.map(|place| place.to_path().to_string_lossy().into_owned());
+            let qualified = || rust_paths::qualify(name, &source()?);
+            let name = match self.toolchain {
+                Toolchain::Go => cut_name(&go::readable_name(name)),
+                Toolchain::Other => cut_name(qualified().as_deref().unwrap_or(name)),
+            };
             let place = place.filter(|_| self.detail == Detail::Lines);
             Function {
-                name: match self.toolchain {
-                    Toolchain::Go => cut_name(&go::readable_name(name)),
-                    Toolchain::Other => cut_name(name),
-                },
+                name,
                 file: place
                     .and_then(|place| names.file(&cut_name(&place.to_path().to_string_lossy()))),
                 line: place.and_then(|place| place.line).filter(|line| *line > 0),

@@ -25,6 +25,7 @@ mod queue;
 mod request;
 mod resymbolize;
 mod reverse_lines;
+mod rust_paths;
 mod script_names;
 mod server;
 mod sources;
