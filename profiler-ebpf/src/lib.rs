@@ -13,6 +13,7 @@
 //! | [`config`] | the constants that the loader freezes into the programs |
 //! | [`syscalls`] | the table of what each syscall's arguments refer to |
 //! | [`loss`], [`stack_counts`] | counters: what was lost, and how stacks were obtained |
+//! | [`run_queue_clock`] | how the scheduler's clock is compared with that of the records |
 //! | [`code_epoch`] | when a return address may begin to stand for other code |
 //!
 //! The programs themselves are the binary `offwake-bpf` (`main.rs`), whose documentation lists
@@ -26,6 +27,7 @@ pub mod loss;
 pub mod offsets;
 pub mod python;
 pub mod record;
+pub mod run_queue_clock;
 pub mod stack_counts;
 pub mod syscalls;
 pub mod user_stack;

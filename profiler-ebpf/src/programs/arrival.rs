@@ -12,27 +12,16 @@
 //!                       |<----- the same ---->| now
 //! ```
 
-use profiler_ebpf::offsets::NO_OFFSET;
+use profiler_ebpf::{
+    offsets::NO_OFFSET,
+    run_queue_clock::{RunQueueClock, update_offset},
+};
 
 use super::{
     config::{CONFIG, frozen, offset},
     maps::CLOCK_OFFSETS,
     task::{Task, peek},
 };
-
-/// How much the offset may grow between two ticks of the sampling clock, some 10 ms: NTP corrects a
-/// clock by at most 500 ppm
-/// ([`MAX_TICKADJ`](https://github.com/torvalds/linux/blob/v6.12/kernel/time/ntp.c#L147)).
-const MAX_DRIFT_NS: u64 = 5_000;
-
-/// How fresh a run queue's clock is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum RunQueueClock {
-    /// The scheduler has just read it, as it does before each switch.
-    Fresh,
-    /// It was read some time ago, at a tick at the latest.
-    Stale,
-}
 
 /// Whether the scheduler keeps what is read here: `CONFIG_SCHED_INFO` and
 /// `CONFIG_FAIR_GROUP_SCHED`.
@@ -54,16 +43,9 @@ pub fn learn_clock_offset(task: Task, clock: RunQueueClock, now: u64) {
     if read == 0 {
         return;
     }
-    let found = now.wrapping_sub(read).cast_signed();
+    let found = now.wrapping_sub(read);
     // SAFETY: this CPU's own entry; an interrupt that changes it meanwhile has an offset as good.
-    unsafe {
-        let is_less = found < (*known).wrapping_add(MAX_DRIFT_NS).cast_signed();
-        *known = match clock {
-            RunQueueClock::Fresh => found.cast_unsigned(),
-            RunQueueClock::Stale if *known == 0 || is_less => found.cast_unsigned(),
-            RunQueueClock::Stale => (*known).wrapping_add(MAX_DRIFT_NS),
-        };
-    }
+    unsafe { *known = update_offset(*known, found, clock) };
 }
 
 /// Returns when the thread that runs on this CPU came to it, by the records' clock; none if that is not

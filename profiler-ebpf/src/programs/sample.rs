@@ -5,10 +5,11 @@ use core::ffi::c_void;
 use profiler_ebpf::{
     loss::RingLoss,
     record::{NO_SEQ, NO_STACK, SampleRecord, kind, phase},
+    run_queue_clock::RunQueueClock,
 };
 
 use super::{
-    arrival::{self, RunQueueClock},
+    arrival,
     current_task::current_user_half,
     interrupt_context,
     maps::CLOCK_TICKS,

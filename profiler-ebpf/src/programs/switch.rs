@@ -8,12 +8,12 @@ use profiler_ebpf::{
         ExitRecord, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, WaitRecord, kind, phase,
         thread_flags, wait_flags,
     },
+    run_queue_clock::{RunQueueClock, place_arrival},
     stack_counts::StackKind,
 };
 
 use super::{
-    arrival::{self, RunQueueClock},
-    code_epoch,
+    arrival, code_epoch,
     config::{CONFIG, frozen},
     current_task::{current_cgroup, current_user_half, read_current_inode},
     file, interrupt_context, kernel_stack_cache,
@@ -158,11 +158,12 @@ fn find_unseen_switch_in(local: &mut TaskLocal, task: Task, clock: RunQueueClock
     if clock == RunQueueClock::Fresh {
         learn_clock_offset(task, now);
     }
-    let arrival = arrival::arrival_ns(task).unwrap_or(0);
-    if arrival <= local.record.off_ns || now < arrival {
+    let arrival = arrival::arrival_ns(task)
+        .and_then(|arrival| place_arrival(arrival, local.record.off_ns, now));
+    let Some(arrival) = arrival else {
         local.record.wait_flags |= wait_flags::SWITCH_IN_MISSED;
         return now;
-    }
+    };
     // A wake that came later found the thread on its CPU.
     if local.record.wake.ns > arrival {
         local.record.wake.ns = 0;

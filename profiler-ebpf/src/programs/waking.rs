@@ -10,11 +10,11 @@ use profiler_ebpf::{
         NO_SEQ, NO_STACK, NO_SYSCALL, NO_TIMEOUT, Wake, phase, thread_flags, wait_flags,
         wake_context, wake_flags,
     },
+    run_queue_clock::RunQueueClock,
     stack_counts::StackKind,
 };
 
 use super::{
-    arrival::RunQueueClock,
     budget::{self, Need},
     code_epoch,
     current_task::{current_user_half, read_current_inode},

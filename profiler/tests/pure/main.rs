@@ -71,6 +71,7 @@ mod report_limit;
 mod retained_ranges;
 #[cfg(target_arch = "x86_64")]
 mod room;
+mod run_queue_clock;
 #[cfg(target_arch = "x86_64")]
 mod safepoints;
 #[cfg(target_arch = "x86_64")]
