@@ -477,6 +477,42 @@ fn threads_in_a_queue_for_a_lock_wait_for_who_holds_it_and_not_for_each_other() 
     assert!(lines[1].contains("thread60 60 runs on a CPU in upload"), "{lines:#?}");
 }
 
+/// Two services with one program, of which `front` asks the other, which asks thread 61. Returns the first
+/// finding's lines.
+fn services_of_one_program(front: u32, back: u32, waits_in: &str) -> Vec<String> {
+    let mut r = recording(100);
+    live(&mut r, front, &format!("#{}r{}", ".".repeat(90), "#".repeat(8)), back);
+    live(&mut r, back, &format!("#{}r{}", ".".repeat(80), "#".repeat(18)), 61);
+    live(&mut r, 61, &"#".repeat(100), 9);
+    let server = ["node", "/srv/server.js"];
+    r.processes = vec![process(front, &server), process(back, &server), process(61, &["resize"])];
+    let stacks = [front, back].map(|tgid| {
+        (Tid(tgid), user(&mut r, tgid, &["libc.so.6 epoll_wait", &format!("node {waits_in}")]))
+    });
+    edit(&mut r, |waits| {
+        for wait in waits {
+            wait.syscall = syscall(EPOLL_WAIT, [4, 0, 8, 0, 0, 0]);
+            let own = stacks.iter().find(|(tid, _)| *tid == wait.tid);
+            wait.user_stack = own.expect("a stack").1;
+        }
+    });
+    findings(&mut r)
+}
+
+#[test]
+fn another_process_of_the_same_program_is_a_hop_where_it_is_asked_for_something() {
+    let asked = services_of_one_program(7, 60, "uv__io_poll");
+    assert!(asked[0].contains("node 7 server.js waits for another node"), "{asked:#?}");
+    assert!(asked[1].contains("└ node 60 server.js waits for resize"), "{asked:#?}");
+    assert!(asked[2].contains("└ resize 61"), "{asked:#?}");
+    // Both are in the target, and the finding is about both.
+    let both = services_of_one_program(7, 8, "uv__io_poll");
+    assert!(both[0].contains("node ×2 server.js waits for resize"), "{both:#?}");
+    // Backends of a database that wait for one lock are a queue.
+    let queue = services_of_one_program(7, 60, "LockAcquire");
+    assert!(!queue.iter().any(|line| line.contains("└ node")), "{queue:#?}");
+}
+
 #[test]
 fn who_had_the_cpu_is_named_where_threads_could_not_run() {
     let mut r = recording(100);

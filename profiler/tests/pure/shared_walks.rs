@@ -32,7 +32,7 @@ impl Groups {
             Self::One => 1,
             Self::BySleep => sleep.index() as u32 + 1,
         };
-        GroupId { program: 1, meaning }
+        GroupId { program: 1, meaning, process: None }
     }
 }
 

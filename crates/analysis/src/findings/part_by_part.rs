@@ -1,6 +1,8 @@
 //! The waits of findings, added up part by part: slow, and simple enough to be seen to be right. Tests
 //! compare what [`super::path_sums`] makes with it.
 
+use offwake_recording::units::Tgid;
+
 use crate::{
     blame::{Blame, BlameEntryKind, BlameKind, BlamePart, Chains, HopDetail, IdleState, SleepId},
     filter::Filter,
@@ -56,6 +58,8 @@ struct ChainStep {
     thread: ThreadIndex,
     program: ProgramId,
     slept: Option<SharedMeaning>,
+    /// Its process, if those of others are told apart from it.
+    process: Option<Tgid>,
 }
 
 /// Adds a part to the trees; returns the root, unless the part is of an open wait or left out.
@@ -93,6 +97,8 @@ fn chain_steps(part: &BlamePart, chains: &Chains, meanings: &WaitMeanings<'_>) -
             thread: hop.thread.thread,
             program: meanings.programs.program_under_name(hop.thread),
             slept: meanings.get(meanings.meaning_of_sleep(slept)).cloned(),
+            process: meanings
+                .find_process_apart(hop.thread.thread, meanings.meaning_of_sleep(slept)),
         })
         .collect()
 }
@@ -113,17 +119,17 @@ fn add_to_tree(
         return root.children.entry(key).or_default().add(waiter, part.time);
     }
     let mut node = root;
-    let mut group = (own_program, Some(own_sleep.clone()));
+    let mut group = (own_program, Some(own_sleep.clone()), None);
     let last = steps.len() - 1;
-    for (n, ChainStep { thread, program, slept }) in steps.into_iter().enumerate() {
+    for (n, ChainStep { thread, program, slept, process }) in steps.into_iter().enumerate() {
         let is_last = n == last;
         // Threads that wait for each other in the same function are one group.
-        let is_of_group = slept.is_some() && group == (program, slept.clone());
+        let is_of_group = slept.is_some() && group == (program, slept.clone(), process);
         if !is_last && (is_of_group || meanings.is_messenger(program)) {
             continue;
         }
         let key = NodeKey { program, slept: slept.clone(), end: is_last.then_some(end) };
-        group = (program, slept);
+        group = (program, slept, process);
         node = node.children.entry(key).or_default();
         node.add(thread, part.time);
         if is_last && end.kind == BlameEntryKind::Work {

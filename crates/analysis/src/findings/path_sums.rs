@@ -367,8 +367,11 @@ impl PathSums {
         // Threads that wait for each other in the same function are one group: who comes first in a
         // queue for a lock waits for the holder, and all others wait for those before them. Its wait
         // is shown already, as one of the group's own.
-        let is_of_group = (places.get(before.0 as usize))
-            .is_some_and(|place| (place.program, place.slept) == (program, slept));
+        let process = |thread| meanings.find_process_apart(thread, slept);
+        let is_of_group = (places.get(before.0 as usize)).is_some_and(|place| {
+            (place.program, place.slept) == (program, slept)
+                && process(place.thread) == process(named.thread)
+        });
         if slept != MeaningId::NONE && is_of_group {
             return before;
         }

@@ -147,6 +147,19 @@ impl<'a> WaitMeanings<'a> {
         self.by_sleep.get(sleep.index()).copied().unwrap_or(MeaningId::NONE)
     }
 
+    /// Returns the process of a thread that slept like this if that is told apart from others of its
+    /// program: it is not in the target, and waited for somebody to answer.
+    ///
+    /// Of the threads in a queue for a lock it does not matter who comes first. A service that another one
+    /// asks is another matter, whatever both run; in the target, a finding is about both of them.
+    pub(super) fn find_process_apart(&self, thread: ThreadIndex, slept: MeaningId) -> Option<Tgid> {
+        let meaning = self.get(slept)?;
+        let waits_for_answer = matches!(meaning.cause, Cause::Poll | Cause::Socket | Cause::Pipe)
+            && meaning.lock().is_none();
+        let thread = self.blame.timeline().thread(thread)?;
+        (waits_for_answer && !thread.in_target).then_some(thread.tgid)
+    }
+
     /// Returns a meaning; none for [`MeaningId::NONE`].
     pub(super) fn get(&self, id: MeaningId) -> Option<&SharedMeaning> {
         self.list.get(id.0 as usize)?.as_ref()
@@ -185,7 +198,9 @@ impl HopGroups for WaitMeanings<'_> {
 
     fn group_of_waiter(&self, wait: WaitIndex, waiter: NamedThread) -> GroupId {
         let program = self.programs.program_under_name(waiter).number();
-        GroupId { program, meaning: self.meaning_of_wait(wait).0 }
+        let meaning = self.meaning_of_wait(wait);
+        let process = self.find_process_apart(waiter.thread, meaning);
+        GroupId { program, meaning: meaning.0, process }
     }
 
     fn has_ends_of_group(&self, wait: WaitIndex) -> bool {
@@ -195,8 +210,11 @@ impl HopGroups for WaitMeanings<'_> {
 
     fn group_of_hop(&self, thread: NamedThread, slept: SleepId) -> Option<GroupId> {
         let meaning = self.meaning_of_sleep(slept);
-        let program = || self.programs.program_under_name(thread).number();
-        (meaning != MeaningId::NONE).then(|| GroupId { program: program(), meaning: meaning.0 })
+        (meaning != MeaningId::NONE).then(|| GroupId {
+            program: self.programs.program_under_name(thread).number(),
+            meaning: meaning.0,
+            process: self.find_process_apart(thread.thread, meaning),
+        })
     }
 }
 

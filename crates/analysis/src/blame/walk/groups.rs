@@ -9,6 +9,8 @@
 //! Sixty threads that queue for a lock make as many chains as there are orders to queue in. To who puts them
 //! into one group they are sixty, by who has the lock.
 
+use offwake_recording::units::Tgid;
+
 use crate::timeline::{NamedThread, ThreadIndex, WaitIndex};
 
 use super::{
@@ -23,6 +25,8 @@ pub struct GroupId {
     pub program: u32,
     /// The number of what they waited for.
     pub meaning: u32,
+    /// Their process, if those of others are told apart from it.
+    pub process: Option<Tgid>,
 }
 
 /// Which threads are one group to a reader of chains.
