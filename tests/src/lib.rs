@@ -31,6 +31,7 @@ pub mod report;
 pub mod report_tables;
 pub mod spans;
 pub mod task_locals;
+pub mod thread_waits;
 pub mod throttled_disk;
 pub mod tmux;
 pub mod wait_until;

@@ -4,12 +4,9 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use offwake_tests::{
-    case::at_least,
-    offwake::Offwake,
-    programs::Program,
-    report::{Blame, Report},
+    offwake::Offwake, programs::Program, report::Report, thread_waits::ThreadWaits,
 };
 
 /// The part of the blame that may be on somebody who has nothing to do with it.
@@ -27,56 +24,10 @@ fn profile(file: &str, arguments: &[&str], duration: &str) -> Result<Report> {
     outcome.report("x.json")
 }
 
-/// What one thread's waits for others are blamed on.
-struct Waits<'r> {
-    report: &'r Report,
-    blame: Vec<&'r Blame>,
-    all_ns: u64,
-}
-
-impl<'r> Waits<'r> {
-    fn find(report: &'r Report, name: &str) -> Result<Self> {
-        let tid = tid(report, name)?;
-        let waits = report.waits.iter().filter(|waits| waits.tid == tid && waits.cause == "futex");
-        let blame: Vec<&Blame> = waits.flat_map(|waits| &waits.blame).collect();
-        let all_ns = blame.iter().map(|blame| blame.ns).sum();
-        ensure!(at_least(all_ns, 0.3, report.window.duration_ns), "it hardly waited: {all_ns} ns");
-        Ok(Self { report, blame, all_ns })
-    }
-
-    fn share(&self, holds: impl Fn(&Blame) -> bool) -> f64 {
-        let held = self.blame.iter().filter(|blame| holds(blame));
-        held.map(|blame| blame.ns).sum::<u64>() as f64 / self.all_ns as f64
-    }
-
-    /// The share in which a thread is the last that was waited for, and known to be.
-    fn share_of(&self, name: &str) -> Result<f64> {
-        let tid = tid(self.report, name)?;
-        Ok(self.share(|blame| {
-            blame.reason.is_none() && blame.chain.last().is_some_and(|hop| hop.tid == tid)
-        }))
-    }
-
-    /// The share in which a thread is anywhere on the way.
-    fn share_through(&self, name: &str) -> Result<f64> {
-        let tid = tid(self.report, name)?;
-        Ok(self.share(|blame| blame.chain.iter().any(|hop| hop.tid == tid)))
-    }
-
-    fn share_with_reason(&self, reason: &str) -> f64 {
-        self.share(|blame| blame.reason.as_deref() == Some(reason))
-    }
-}
-
-fn tid(report: &Report, name: &str) -> Result<u32> {
-    let thread = report.threads.iter().find(|thread| thread.comm == name);
-    Ok(thread.with_context(|| format!("no thread {name}"))?.tid)
-}
-
 /// Returns the shares of the fast thread and of the slow one, and that of which it is not known.
 fn check_notified(kind: &str, wanted: &str) -> Result<[f64; 3]> {
     let report = profile("Notified.java", &[kind, "8", "200", wanted], "2s")?;
-    let waits = Waits::find(&report, "waiter")?;
+    let waits = ThreadWaits::find(&report, "waiter", "futex")?;
     let shares =
         [waits.share_of("fast")?, waits.share_of("slow")?, waits.share_with_reason("unclear_wake")];
     println!("| {kind}, {wanted} | fast, slow, unclear {shares:.3?} |");
@@ -102,7 +53,7 @@ fn who_is_notified_alone_is_not_told_to_wait_for_who_notifies_it_most() -> Resul
 /// Returns the shares of the maker and of the pool's thread.
 fn check_executor(preparation: &str, job: &str) -> Result<(f64, f64)> {
     let report = profile("Executor.java", &[preparation, job, "6"], "2s")?;
-    let waits = Waits::find(&report, "client")?;
+    let waits = ThreadWaits::find(&report, "client", "futex")?;
     let (maker, pool) = (waits.share_of("maker")?, waits.share_of("pool")?);
     let (wrong, nobody) =
         (waits.share_through("bystander")?, waits.share_with_reason("event_loop"));
