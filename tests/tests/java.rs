@@ -34,19 +34,16 @@ fn check_notified(kind: &str, wanted: &str) -> Result<[f64; 3]> {
     Ok(shares)
 }
 
-/// Nothing tells whether a wake of one thread was a broadcast. But nobody is blamed who has the waiter look alone.
-///
-/// With a `Condition`, the JVM's compiler often makes several stacks of the one place, none of which has
-/// enough wakes of both threads: the fast one then has the time as before. That is printed, and not demanded.
+/// Nothing tells whether a wake of one thread was a broadcast. But nobody is blamed who has the waiter look alone,
+/// however often the JVM compiles what waits meanwhile.
 #[test]
 fn who_is_notified_alone_is_not_told_to_wait_for_who_notifies_it_most() -> Result<()> {
-    let [fast, slow, unclear] = check_notified("monitor", "wants-slow")?;
-    ensure!(fast <= 0.1 && unclear > 0.7 && slow > 0.0, "{fast} {slow} {unclear}");
-    let [fast, slow, unclear] = check_notified("monitor", "wants-both")?;
-    ensure!(fast > 0.7 && unclear <= 0.05 && slow > 0.0, "{fast} {slow} {unclear}");
-    check_notified("condition", "wants-slow")?;
-    let [fast, _, unclear] = check_notified("condition", "wants-both")?;
-    ensure!(fast > 0.7 && unclear <= 0.05, "{fast} {unclear}");
+    for kind in ["monitor", "condition"] {
+        let [fast, slow, unclear] = check_notified(kind, "wants-slow")?;
+        ensure!(fast <= 0.1 && unclear > 0.7 && slow > 0.01, "{kind}: {fast} {slow} {unclear}");
+        let [fast, slow, unclear] = check_notified(kind, "wants-both")?;
+        ensure!(fast > 0.7 && unclear <= 0.05 && slow > 0.0, "{kind}: {fast} {slow} {unclear}");
+    }
     Ok(())
 }
 

@@ -304,6 +304,51 @@ fn who_is_notified_alone_and_only_looks_waits_for_nobody_that_is_known() {
 }
 
 #[test]
+fn a_place_that_is_compiled_meanwhile_stays_one() {
+    let record = |place_of: fn(usize) -> usize| {
+        let mut r = record_lone_waiter("Unsafe_Park", "Unsafe_Unpark", &[1, 3, 5]);
+        let stacks = ["interpreted", "compiled", "compiled_again"]
+            .map(|main| user(&mut r, 7, &["libjvm.so Unsafe_Park", &format!("app {main}")]));
+        edit(&mut r, |waits| {
+            let own = waits.iter_mut().filter(|wait| wait.tid == Tid(WAITER));
+            own.enumerate().for_each(|(n, wait)| wait.user_stack = stacks[place_of(n)]);
+        });
+        r
+    };
+    // With each stack the slow one comes once.
+    let r = record(|n| n / 2);
+    assert_eq!((sum_blame(&r), count_unclear(&r)), ([(SLOW, 15)].into(), 12));
+    // The last piece of each wait has another stack: the first one is over.
+    let r = record(|n| n % 2);
+    assert_eq!((sum_blame(&r), count_unclear(&r)), ([(FAST, 12), (SLOW, 15)].into(), 0));
+}
+
+#[test]
+fn who_has_its_code_compiled_has_only_looked() {
+    let record = |woken_in: &str| {
+        let other = Other::Woken(CONDITION + 64, 7);
+        let (waits_in, ended_in) = ("Unsafe_Park", "Unsafe_Unpark");
+        let case = Case { woken: 1, waits_in, ended_in, other, ..BROADCAST };
+        let mut r = record_waiter(case, THREE, (&[1, 3, 5], &[1, 3, 5]));
+        let stack = user(&mut r, 7, &[woken_in, "libjvm.so thread_native_entry"]);
+        edit(&mut r, |waits| {
+            let other = waits.iter_mut().find(|wait| wait.tid == Tid(OTHER)).expect("one");
+            (other.on, other.user_stack) = (at(6) + Nanos(10_000), stack);
+            other.wake.as_mut().expect("it is woken").at = other.on;
+        });
+        r.sort();
+        r
+    };
+    let compiler = record("libjvm.so CompileQueue::get(CompilerThread*)");
+    assert_eq!((sum_blame(&compiler), count_unclear(&compiler)), ([(SLOW, 15)].into(), 12));
+    let another = record("libjvm.so Unsafe_Park");
+    assert_eq!(
+        (sum_blame(&another), count_unclear(&another)),
+        ([(FAST, 12), (SLOW, 15)].into(), 0)
+    );
+}
+
+#[test]
 fn who_is_woken_by_somebody_who_waits_there_too_waits_for_that_one() {
     // As at a barrier: whoever comes last wakes all others.
     let r = record(Case { other: Other::WaitsToo, ..BROADCAST });

@@ -13,6 +13,9 @@
 //! or of the lock, when nothing tells any more which of the calls it was. So nobody is blamed for a piece
 //! whose waker has the thread hardly ever do more than look, while others, in the same place, have it
 //! do more.
+//!
+//! The JVM compiles what waits meanwhile, which takes the waiter's time and wakes a compiler's thread, and gives
+//! the place another stack. So stacks of which one begins where the other ends are one place ([`find_places`]).
 
 use std::collections::{HashMap, HashSet};
 
@@ -28,10 +31,14 @@ use super::{
     broadcasts::{FunctionReader, MAX_CPU_TIME},
     cause::Cause,
     frame_evidence::FrameEvidence,
+    notified_places::{Notifier, Place, find_places},
     pattern_analysis::PatternAnalysis,
     timed_retries::is_same_wait,
     wakes_by_waker::{WakesByWaker, find_processes, find_wakes_within},
 };
+
+/// The JVM's compiler: where its threads wait for what is to be compiled, and where others hand it to them.
+const COMPILER: [&str; 2] = ["CompileQueue::get", "CompileBroker::compile_method_base"];
 
 /// How a thread of the JVM's waits for a condition, and how it is woken from that.
 const NOTIFICATIONS: &[(&str, &str)] = &[
@@ -73,7 +80,7 @@ impl LoneNotifies {
     ) -> Self {
         let waits = &recording.waits;
         let mut reader = FunctionReader::default();
-        let notifiers: Vec<Option<(StackId, Tid)>> = (waits.patterns().iter().zip(patterns))
+        let notifiers: Vec<Option<Notifier>> = (waits.patterns().iter().zip(patterns))
             .map(|((_, pattern), analysis)| {
                 find_notifier(recording, pattern, analysis, &mut reader)
             })
@@ -83,7 +90,15 @@ impl LoneNotifies {
             return Self::default();
         }
         let by_waker = find_wakes_within(&processes, recording, patterns);
-        let search = Search { recording, patterns, notifiers, by_waker };
+        let has_to_do_with_compiler = (waits.patterns().iter())
+            .map(|(_, pattern)| {
+                let waiter = &waits.waiters()[pattern.waiter];
+                let mut has =
+                    |name| reader.has_function(&recording.stacks, waiter.user_stack, name);
+                processes.contains(&waiter.tgid) && COMPILER.into_iter().any(&mut has)
+            })
+            .collect();
+        let search = Search { recording, patterns, notifiers, has_to_do_with_compiler, by_waker };
         let find = |thread: &Thread| match processes.contains(&thread.tgid) {
             true => search.find_unclear(thread),
             false => Vec::new(),
@@ -103,18 +118,18 @@ fn find_notifier(
     pattern: &Pattern,
     analysis: &PatternAnalysis,
     reader: &mut FunctionReader,
-) -> Option<(StackId, Tid)> {
+) -> Option<Notifier> {
     if analysis.cause != Cause::Futex || analysis.evidence != FrameEvidence::None {
         return None;
     }
     let waiter = &recording.waits.waiters()[pattern.waiter];
     let notifier = analysis.waker().filter(|waker| waker.tgid == waiter.tgid)?;
     let by = recording.waits.wakers()[pattern.wake?.0].user_stack;
-    let StackRef::Id(place) = waiter.user_stack else { return None };
+    let StackRef::Id(stack) = waiter.user_stack else { return None };
     let mut has = |stack, function| reader.has_function(&recording.stacks, stack, function);
-    let is_notified = (NOTIFICATIONS.iter())
-        .any(|&(waits, wakes)| has(waiter.user_stack, waits) && has(by, wakes));
-    is_notified.then_some((place, notifier.tid))
+    let kind = (NOTIFICATIONS.iter())
+        .position(|&(waits, wakes)| has(waiter.user_stack, waits) && has(by, wakes))?;
+    Some(Notifier { stack, kind, tid: notifier.tid })
 }
 
 /// Finds those after whose wakes a thread hardly ever does more than look in a place where others have it do
@@ -141,14 +156,21 @@ struct Search<'a> {
     recording: &'a Recording,
     patterns: &'a [PatternAnalysis],
     /// Where the waits of each pattern are, and who ended them.
-    notifiers: Vec<Option<(StackId, Tid)>>,
+    notifiers: Vec<Option<Notifier>>,
+    /// Whether the waits of each pattern are for the JVM's compiler, or of it for work.
+    has_to_do_with_compiler: Vec<bool>,
     by_waker: WakesByWaker,
 }
 
 impl Search<'_> {
     fn find_unclear(&self, thread: &Thread) -> Vec<WaitIndex> {
-        let outcomes = self.find_outcomes(thread);
-        let mut by_notifier: HashMap<StackId, HashMap<Tid, Outcomes>> = HashMap::new();
+        let blocked = thread.track.iter().filter_map(|interval| match interval.state {
+            State::Blocked(wait) => self.notifier(wait),
+            _ => None,
+        });
+        let places = find_places(&blocked.collect::<Vec<_>>());
+        let outcomes = self.find_outcomes(thread, &places);
+        let mut by_notifier: HashMap<Place, HashMap<Tid, Outcomes>> = HashMap::new();
         for &(_, (place, notifier), outcome) in &outcomes {
             let of_place = by_notifier.entry(place).or_default();
             let counted = of_place.entry(notifier).or_default();
@@ -157,8 +179,8 @@ impl Search<'_> {
                 Outcome::More => counted.more += 1,
             }
         }
-        // The JVM compiles what waits, so that one place comes with several stacks: who is not believed with
-        // one is not with the others, unless the thread does more there.
+        // Not all stacks of a place are known to be of one: who is not believed with one is not with the others,
+        // unless the thread does more there.
         let unclear: HashSet<Tid> = by_notifier.values().flat_map(find_unclear_notifiers).collect();
         let hardly_gives = |notifier: &Tid| {
             let everywhere = by_notifier.values().filter_map(|of_place| of_place.get(notifier));
@@ -178,7 +200,11 @@ impl Search<'_> {
     }
 
     /// Finds what a thread did after each wait for a condition.
-    fn find_outcomes(&self, thread: &Thread) -> Vec<(WaitIndex, (StackId, Tid), Outcome)> {
+    fn find_outcomes(
+        &self,
+        thread: &Thread,
+        places: &HashMap<StackId, Place>,
+    ) -> Vec<(WaitIndex, (Place, Tid), Outcome)> {
         let mut outcomes = Vec::new();
         let mut next: Option<(WaitIndex, Timestamp)> = None;
         let mut cpu_time = Nanos(0);
@@ -187,11 +213,15 @@ impl Search<'_> {
                 State::OnCpu => cpu_time += interval.to.since(interval.from),
                 State::Runnable(_) | State::Throttled(_) => {}
                 State::Lost => (next, cpu_time) = (None, Nanos(0)),
-                // The condition's own lock is taken before the thread looks.
-                State::Blocked(wait) if self.is_on_lock(wait) => {}
+                // The condition's own lock is taken before the thread looks, and what it is about to run may
+                // have to be compiled.
+                State::Blocked(wait) if self.is_on_lock(wait) || self.is_for_compiler(wait) => {}
                 State::Blocked(wait) => {
-                    let notified = self.notifier(wait);
-                    let outcome = self.outcome(thread, (wait, interval.to), next, cpu_time);
+                    let notified = self
+                        .notifier(wait)
+                        .and_then(|notifier| Some((*places.get(&notifier.stack)?, notifier.tid)));
+                    let around = (wait, interval.to);
+                    let outcome = self.outcome(thread, places, around, next, cpu_time);
                     if let Some((notified, outcome)) = notified.zip(outcome) {
                         outcomes.push((wait, notified, outcome));
                     }
@@ -208,6 +238,7 @@ impl Search<'_> {
     fn outcome(
         &self,
         thread: &Thread,
+        places: &HashMap<StackId, Place>,
         (wait, from): (WaitIndex, Timestamp),
         next: Option<(WaitIndex, Timestamp)>,
         cpu_time: Nanos,
@@ -216,25 +247,32 @@ impl Search<'_> {
             return Some(Outcome::More);
         }
         let (next, to) = next?;
-        let has_only_looked =
-            is_same_wait(self.recording, wait, next) && !self.wakes_waiter(thread, (from, to));
+        let place = |wait| places.get(&self.notifier(wait)?.stack);
+        let is_same_place = is_same_wait(self.recording, wait, next)
+            || place(wait).is_some_and(|own| place(next) == Some(own));
+        let has_only_looked = is_same_place && !self.wakes_waiter(thread, (from, to));
         Some(if has_only_looked { Outcome::OnlyLooked } else { Outcome::More })
     }
 
-    /// Returns whether a thread woke anybody who waited for anything but a lock.
+    /// Returns whether a thread woke anybody who waited for anything but a lock, or for something to compile.
     fn wakes_waiter(&self, thread: &Thread, (from, to): (Timestamp, Timestamp)) -> bool {
         let wakes = self.by_waker.get(&thread.tid).map_or([].as_slice(), Vec::as_slice);
         let first = wakes.partition_point(|&(at, _)| at < from);
         let woken = wakes.iter().skip(first).take_while(|&&(at, _)| at <= to);
-        woken.into_iter().any(|&(_, woken)| !self.is_on_lock(woken))
+        woken.into_iter().any(|&(_, woken)| !self.is_on_lock(woken) && !self.is_for_compiler(woken))
     }
 
     fn pattern(&self, wait: WaitIndex) -> Option<usize> {
         Some(self.recording.waits.rows().get(wait.0 as usize)?.pattern.index())
     }
 
-    fn notifier(&self, wait: WaitIndex) -> Option<(StackId, Tid)> {
+    fn notifier(&self, wait: WaitIndex) -> Option<Notifier> {
         self.notifiers.get(self.pattern(wait)?).copied()?
+    }
+
+    fn is_for_compiler(&self, wait: WaitIndex) -> bool {
+        let index = self.pattern(wait);
+        index.and_then(|index| self.has_to_do_with_compiler.get(index)).is_some_and(|it| *it)
     }
 
     fn is_on_lock(&self, wait: WaitIndex) -> bool {

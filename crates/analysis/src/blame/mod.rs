@@ -28,6 +28,7 @@ mod local_servers;
 mod locks;
 mod lone_notifies;
 mod mailboxes;
+mod notified_places;
 mod open_asks;
 mod parts;
 mod passed_on;
