@@ -95,6 +95,7 @@ mod spans;
 mod stopped;
 mod strategies;
 mod targets;
+mod timed_locks;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
 mod top;

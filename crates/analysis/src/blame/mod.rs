@@ -44,6 +44,7 @@ mod slices;
 mod slow_readers;
 mod softirq;
 mod stops;
+mod timed_locks;
 mod timed_retries;
 mod visit;
 mod wake_source;
@@ -89,6 +90,7 @@ use mailboxes::Mailboxes;
 use pattern_analysis::PatternAnalysis;
 use process_wakes::ProcessWakes;
 use shared_locks::SharedLocks;
+use timed_locks::TimedLocks;
 use timed_retries::TimedRetries;
 use wake_source::PatternWakeSource;
 
@@ -121,6 +123,7 @@ pub struct Blame<'a> {
     kernel_locks: Releases,
     shared_locks: SharedLocks,
     timed_retries: TimedRetries,
+    timed_locks: TimedLocks,
     broadcasts: Broadcasts,
     lone_notifies: LoneNotifies,
     interpreter_locks: InterpreterLockHolders,
@@ -147,10 +150,12 @@ impl<'a> Blame<'a> {
             let (retries, process_wakes) = rayon::join(
                 || {
                     let timed_retries = TimedRetries::new(recording, timeline, &patterns);
+                    let timed_locks =
+                        TimedLocks::new(recording, timeline, &patterns, &timed_retries);
                     let broadcasts = Broadcasts::new(recording, timeline, &patterns);
                     let lone_notifies = LoneNotifies::new(recording, timeline, &patterns);
                     let holders = InterpreterLockHolders::new(recording, timeline, &patterns);
-                    (timed_retries, broadcasts, lone_notifies, holders)
+                    ((timed_retries, timed_locks), broadcasts, lone_notifies, holders)
                 },
                 || ProcessWakes::new(recording, &patterns),
             );
@@ -160,7 +165,8 @@ impl<'a> Blame<'a> {
         let ((stacks, sleeps, patterns, gaps, of_locks, (mailboxes, process_wakes)), cpus) =
             rayon::join(of_records, || CpuOccupancy::new(timeline));
         let (locks, kernel_locks, shared_locks, retries) = of_locks;
-        let (timed_retries, broadcasts, lone_notifies, interpreter_locks) = retries;
+        let (timed, broadcasts, lone_notifies, interpreter_locks) = retries;
+        let (timed_retries, timed_locks) = timed;
         Self {
             recording,
             timeline,
@@ -172,6 +178,7 @@ impl<'a> Blame<'a> {
             kernel_locks,
             shared_locks,
             timed_retries,
+            timed_locks,
             broadcasts,
             lone_notifies,
             interpreter_locks,

@@ -94,6 +94,11 @@ impl TimedRetries {
         Self(timeline.threads.par_iter().flat_map_iter(of_thread).collect())
     }
 
+    /// Returns each piece that another one follows, and the last piece of its wait.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = (WaitIndex, WaitIndex)> + '_ {
+        self.0.iter().map(|(&piece, &last)| (piece, last))
+    }
+
     /// Returns the last piece of a wait, if a timer or a signal ended this one.
     pub(super) fn last_piece(&self, wait: WaitIndex) -> Option<WaitIndex> {
         self.0.get(&wait).copied()

@@ -340,7 +340,11 @@ impl<'b> Walker<'b> {
         // What comes after the stretch tells who held the lock at its end.
         let end = row.woken_at().unwrap_or(row.on + Nanos(1));
         let mut rest = stretch;
-        for release in blame.releases_between(row.pattern.index(), (stretch.from, end)) {
+        let releases = match blame.releases_between(row.pattern.index(), (stretch.from, end)) {
+            [] => blame.timed_locks.between(wait, stretch.from, end),
+            releases => releases,
+        };
+        for release in releases {
             if rest.length() == Nanos(0) {
                 break;
             }
