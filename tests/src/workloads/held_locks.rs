@@ -58,17 +58,26 @@ pub(super) fn with_a_sleep_inside(stage: &Stage) -> Result<()> {
 /// Three who want one lock all the time, and hold it for times of their own. Each logs when it
 /// held the lock as work, and when it wanted it as a wait.
 pub(super) fn handed_over(stage: &Stage) -> Result<()> {
-    hand_over(stage, Protocol::Plain, PthreadMutex::lock)
+    hand_over(stage, Protocol::Plain, [2, 4, 6], PthreadMutex::lock)
 }
 
 /// The same lock with priority inheritance.
 pub(super) fn pi_handed_over(stage: &Stage) -> Result<()> {
-    hand_over(stage, Protocol::PriorityInheritance, PthreadMutex::lock)
+    hand_over(stage, Protocol::PriorityInheritance, [2, 4, 6], PthreadMutex::lock)
 }
 
-/// A plain lock that nobody waits for longer than this at once: they try again.
+/// A plain lock that nobody waits for longer than this at once: they try again. The last of them has it longest.
 pub(super) fn handed_over_with_timeouts(stage: &Stage) -> Result<()> {
-    hand_over(stage, Protocol::Plain, |mutex| while !mutex.lock_within(PATIENCE) {})
+    hand_over(stage, Protocol::Plain, [2, 4, 6], try_again)
+}
+
+/// The same, but that the first of them has it longest.
+pub(super) fn handed_over_with_timeouts_to_the_first(stage: &Stage) -> Result<()> {
+    hand_over(stage, Protocol::Plain, [6, 4, 2], try_again)
+}
+
+fn try_again(mutex: &PthreadMutex) {
+    while !mutex.lock_within(PATIENCE) {}
 }
 
 /// A lock that three hold by turns, so that somebody waits for it at any time, and that a fourth one
@@ -108,10 +117,15 @@ pub(super) fn given_up(stage: &Stage) -> Result<()> {
     stage.play(|| ())
 }
 
-fn hand_over(stage: &Stage, protocol: Protocol, lock: fn(&PthreadMutex)) -> Result<()> {
+fn hand_over(
+    stage: &Stage,
+    protocol: Protocol,
+    [x_ms, y_ms, z_ms]: [u64; 3],
+    lock: fn(&PthreadMutex),
+) -> Result<()> {
     let stopped = stage.stopped();
     let mutex = PthreadMutex::unlocked(protocol)?;
-    let contenders = [("x", "ow-x", 2), ("y", "ow-y", 4), ("z", "ow-z", 6)];
+    let contenders = [("x", "ow-x", x_ms), ("y", "ow-y", y_ms), ("z", "ow-z", z_ms)];
     let cast: Vec<_> = contenders
         .into_iter()
         .map(|(name, comm, held_ms)| Ok((stage.role(name)?, comm, Duration::from_millis(held_ms))))

@@ -121,6 +121,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("lock-handed-over", held_locks::handed_over),
     ("pi-lock-handed-over", held_locks::pi_handed_over),
     ("timed-lock-handed-over", held_locks::handed_over_with_timeouts),
+    ("timed-lock-held-longest-by-x", held_locks::handed_over_with_timeouts_to_the_first),
     ("lock-given-up", held_locks::given_up),
     ("rwlock-two-readers", shared_locks::two_readers),
     ("rwlock-one-reader", shared_locks::one_reader),
