@@ -227,6 +227,22 @@ fn who_may_have_waited_for_a_timer_did_not_surely_wait_for_a_server() {
     assert_eq!(blame(100), ticks(&[("work 20", 5), ("work 50", 12)]));
 }
 
+/// A's request begins the slice, and another client's comes in it: the loop asks V for the one and U for the other.
+#[test]
+fn what_else_is_asked_in_the_slice_of_a_request_may_be_for_another() {
+    let blame = |life_of_u: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..####..........########", &[A, V])
+            .thread(V, RECVFROM, "....#############_______", &[LOOP])
+            .thread(U, RECVFROM, life_of_u, &[LOOP])
+            .blame()
+    };
+    assert_eq!(blame(".....############......."), ticks(&[("work 20", 4), ("event_loop", 14)]));
+    // U is not done before A has its answer.
+    assert_eq!(blame(".....###################"), ticks(&[("work 20", 6), ("work 50", 12)]));
+}
+
 /// The loop's timer, or a client on another machine, makes it ask V. A's request comes while the loop is awake
 /// for that, and it asks U for it. Both servers answer at once.
 #[test]
@@ -438,19 +454,78 @@ fn the_answer_to_another_client_hides_who_else_answered() {
 /// V gets done at 19, just as A gets its answer.
 #[test]
 fn what_was_asked_unseen_with_no_other_request_was_asked_for_who_waited() {
-    let blame = |life_of_u: &str| {
+    let blame = |life_of_loop: &str, wakers: &[u32], life_of_v: &str| {
         Scene::new(24)
             .thread(A, RECVFROM, "##..................####", &[LOOP])
-            .thread(LOOP, EPOLL_WAIT, "..#...##..#.......######", &[A, U, B, U])
+            .thread(LOOP, EPOLL_WAIT, life_of_loop, wakers)
             .thread(B, RECVFROM, "########################", &[])
-            .thread(V, RECVFROM, "..........#########.....", &[LOOP])
-            .thread(U, CLOCK_NANOSLEEP, life_of_u, &[TIMER])
+            .thread(V, RECVFROM, life_of_v, &[LOOP])
+            .thread(U, CLOCK_NANOSLEEP, "#######.........###.....", &[TIMER])
             .blame()
     };
     let expected = ticks(&[("work 20", 5), ("work 30", 5), ("timer", 8)]);
-    assert_eq!(blame("#######.........###....."), expected);
-    // It was awake until B's request had come, too.
-    assert_eq!(blame("###########.....###....."), ticks(&[("work 20", 2), ("event_loop", 16)]));
+    let alone = blame("..#...##..........######", &[A, U, U], ".......############.....");
+    assert_eq!(alone, expected);
+    // B's request came meanwhile. U slept in what no request ends, and may have been asked for B.
+    let beside = blame("..#...##..#.......######", &[A, U, B, U], "..........#########.....");
+    assert_eq!(beside, ticks(&[("work 20", 2), ("event_loop", 16)]));
+}
+
+/// The loop has answers of U's now and then, and U is busy: what it is asked wakes nobody.
+fn beside_a_busy_server(life_of_u: &str, last_waker: u32) -> BTreeMap<String, u64> {
+    Scene::new(24)
+        .thread(A, RECVFROM, "####................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..#..###..........######", &[U, A, last_waker])
+        .thread(V, RECVFROM, "########################", &[])
+        .thread(U, CLOCK_NANOSLEEP, life_of_u, &[TIMER])
+        .blame()
+}
+
+#[test]
+fn who_had_a_cpu_while_the_loop_was_awake_may_have_answered() {
+    // The loop sleeps until V answers at 18, and U sends something at 19.
+    let nobodys = ticks(&[("work 20", 2), ("event_loop", 14)]);
+    assert_eq!(beside_a_busy_server("###................#....", V), nobodys);
+    // U did nothing while the loop was awake.
+    let of_v = ticks(&[("work 20", 5), ("work 50", 10), ("event_loop", 1)]);
+    assert_eq!(beside_a_busy_server("###............##.......", V), of_v);
+}
+
+#[test]
+fn a_timer_of_the_loop_is_not_sure_where_a_server_may_have_answered() {
+    let nobodys = ticks(&[("work 20", 2), ("event_loop", 14)]);
+    assert_eq!(beside_a_busy_server("###................#....", TIMER), nobodys);
+    let of_timer = ticks(&[("work 20", 5), ("timer", 11)]);
+    assert_eq!(beside_a_busy_server("###............##.......", TIMER), of_timer);
+}
+
+/// Requests wait for the one connection to each server: the loop asks V anew as V's answer comes, nobody knows for whom.
+#[test]
+fn what_was_asked_as_anothers_answer_came_may_be_for_anybody() {
+    let blame = |life_of_u: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..##..#.#.........######", &[A, U, V, V])
+            .thread(V, RECVFROM, "######..##########......", &[LOOP])
+            .thread(U, CLOCK_NANOSLEEP, life_of_u, &[TIMER])
+            .blame()
+    };
+    let nobodys = ticks(&[("work 20", 2), ("event_loop", 16)]);
+    assert_eq!(blame("#######............#...."), nobodys);
+    let of_v = blame("#######.................");
+    assert_eq!(of_v.get("work 50"), Some(&12), "{of_v:?}");
+}
+
+/// The loop asks U for A, and then V with what U said. U had a CPU as V answered.
+#[test]
+fn what_was_asked_with_an_answer_for_the_waiter_is_for_that_one() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....##........######", &[A, U, V])
+        .thread(U, RECVFROM, "...#####...........##...", &[LOOP, TIMER])
+        .thread(V, RECVFROM, ".........#########......", &[LOOP]);
+    let expected = ticks(&[("work 20", 4), ("work 30", 5), ("work 50", 9)]);
+    assert_eq!(scene.blame(), expected);
 }
 
 /// A pooler sends A's query through a connection to U as U's answer to another query comes. Who gets done
@@ -777,7 +852,8 @@ fn a_loop_that_one_of_its_waiters_wakes_was_not_at_work_for_it_before() {
         .thread(other, EPOLL_WAIT, "#####.....####..........", &[LOOP])
         .thread(U, FUTEX, "######........##########", &[B])
         .thread(B, RECVFROM, "######.......###........", &[other])
-        .thread(V, RECVFROM, "########################", &[])
+        // It does not answer once more.
+        .thread(V, CLOCK_NANOSLEEP, "############............", &[])
         .in_loop_process(&[LOOP, other]);
     let expected =
         [("event_loop", 4), ("work 20", 4), ("work 21", 3), ("work 30", 6), ("work 40", 1)];

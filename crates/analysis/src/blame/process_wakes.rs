@@ -9,7 +9,7 @@
 //! A send that wakes nobody leaves no record: the server was awake.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::OnceLock,
 };
 
@@ -26,6 +26,7 @@ use super::{
     open_asks::{Addresses, KnownAsk, NextAnswers, OpenAsks},
     pattern_analysis::PatternAnalysis,
     slices::SliceStart,
+    work_waits::WorkWait,
 };
 
 /// How many wakes are gone through in search of one: an ask is among the newest of them, unless
@@ -60,6 +61,17 @@ pub(super) struct ProcessWakes {
     wakes: HashMap<Tgid, WakesByProcess>,
     /// The processes with loops that only ever served their clients.
     serving_alone: HashSet<Tgid>,
+    /// Who answers each process with a loop.
+    answering: HashMap<Tgid, Answering>,
+}
+
+/// Who answers a process with a loop.
+#[derive(Debug, Default)]
+struct Answering {
+    /// Of each pattern that answers end, the last wait: by then the thread that ended it is known.
+    last_of_patterns: Vec<WaitIndex>,
+    /// The threads that ended these; found when they are needed first.
+    threads: OnceLock<Vec<ThreadIndex>>,
 }
 
 /// That a thread asked another for something.
@@ -117,7 +129,8 @@ impl ProcessWakes {
         }
         let asking = find_askers(&with_loops, recording, patterns);
         let serving_alone = with_loops.difference(&asking).copied().collect();
-        Self { wakes, serving_alone }
+        let answering = find_answers(recording, patterns);
+        Self { wakes, serving_alone, answering }
     }
 
     /// Returns whether a process with a loop was seen to do nothing but serve its clients: nobody else
@@ -161,6 +174,30 @@ impl ProcessWakes {
             later.saturating_sub(all.len() - end) < MAX_SEARCHED
         }
     }
+}
+
+/// Finds the waits that stand for those which answers end, by the process that waits.
+fn find_answers(recording: &Recording, patterns: &[PatternAnalysis]) -> HashMap<Tgid, Answering> {
+    let waits = &recording.waits;
+    let is_answer =
+        |it: &PatternAnalysis| matches!(it.work_wait, WorkWait::Answer | WorkWait::OwnProcess);
+    let is_answer: Vec<bool> = patterns.iter().map(is_answer).collect();
+    let mut last: Vec<Option<WaitIndex>> = vec![None; patterns.len()];
+    for (row, n) in waits.rows().iter().zip(0..) {
+        let place = row.pattern.index();
+        if is_answer.get(place) == Some(&true)
+            && row.woken_at().is_some()
+            && let Some(last) = last.get_mut(place)
+        {
+            *last = Some(WaitIndex(n));
+        }
+    }
+    let mut answering: HashMap<Tgid, Answering> = HashMap::new();
+    for ((_, pattern), last) in waits.patterns().iter().zip(last) {
+        let of_process = waits.waiters()[pattern.waiter].tgid;
+        answering.entry(of_process).or_default().last_of_patterns.extend(last);
+    }
+    answering
 }
 
 /// Finds the processes with loops that may have asked somebody: another process, a thread of their own, or
@@ -244,29 +281,33 @@ impl Blame<'_> {
         }
     }
 
-    /// Finds what a process asked another for in `from..to`, for the waiter in question, and had
-    /// no answer to by `until`. None if there is nothing, or more than one. `is_for_waiter` gets each ask with
+    /// Finds what a process asked others for in `from..to`, for the waiter in question, and had no answer to by
+    /// `until`: the first of what it asked of each thread, up to `limit` threads. `is_for_waiter` gets each ask with
     /// what had set the thread that asked to work.
-    pub(super) fn find_open_ask(
+    pub(super) fn find_open_asks(
         &self,
         process: Tgid,
         (from, to): (Timestamp, Timestamp),
         until: Timestamp,
+        limit: usize,
         is_for_waiter: impl Fn(&Ask, Option<SliceStart>) -> bool,
-    ) -> Option<Ask> {
-        let mut open: Option<Ask> = None;
-        for known in self.asks_of(process)?.newest_first((from, to), until) {
+    ) -> Vec<Ask> {
+        let mut open: Vec<Ask> = Vec::new();
+        let asks = self.asks_of(process).map(|asks| asks.newest_first((from, to), until));
+        for known in asks.into_iter().flatten() {
             let KnownAsk { ask, begun, .. } = known;
             if !self.process_wakes.is_among_newest(process, &known, to)
                 || !is_for_waiter(&ask, begun)
             {
                 continue;
             }
-            if open.is_some_and(|open| open.callee != ask.callee) {
-                return None;
+            let is_full = open.len() == limit;
+            match open.iter_mut().find(|open| open.callee == ask.callee) {
+                // The first of several: the others are parts of it.
+                Some(later) => *later = ask,
+                None if is_full => break,
+                None => open.push(ask),
             }
-            // The first of several: the others are parts of it.
-            open = Some(ask);
         }
         open
     }
@@ -283,6 +324,19 @@ impl Blame<'_> {
             .flat_map(move |asks| asks.newest_first(range, until))
             .map(|known| known.ask)
             .take(MAX_SEARCHED)
+    }
+
+    /// Returns the threads that were seen to answer a process with a loop: its servers', and those of its own that do
+    /// jobs for it.
+    pub(super) fn answering_threads(&self, process: Tgid) -> &[ThreadIndex] {
+        let Some(known) = self.process_wakes.answering.get(&process) else { return &[] };
+        known.threads.get_or_init(|| {
+            let waits = known.last_of_patterns.iter();
+            let threads: BTreeSet<ThreadIndex> = waits
+                .filter_map(|&wait| self.waker_thread(wait).map(|(thread, _)| thread))
+                .collect();
+            threads.into_iter().collect()
+        })
     }
 
     fn asks_of(&self, process: Tgid) -> Option<&OpenAsks> {

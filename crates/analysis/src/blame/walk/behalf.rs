@@ -9,7 +9,7 @@ use crate::timeline::{State, ThreadIndex, WaitIndex};
 use super::{
     super::{
         WakeSource,
-        process_wakes::Ask,
+        process_wakes::{Ask, AskSearch},
         slices::{MAX_SLICE_INTERVALS, SliceOrigin, SliceStart, begins_slice},
         timed_retries::is_same_wait,
         work_waits::{Expects, WorkWait},
@@ -19,6 +19,9 @@ use super::{
 
 /// The number of hand-overs that are followed from one thread of a process to the next.
 const MAX_HAND_OVERS: usize = 8;
+
+/// How many threads that answer a loop are looked at one by one. Of more, any may have answered.
+const MAX_ANSWERING: usize = 256;
 
 /// How much later than the loop answers its client a server may go back to waiting that the loop's answer
 /// is from: the loop, awake on another CPU, may be the quicker of the two.
@@ -152,14 +155,18 @@ impl<'b> Walker<'b> {
         rest: TimeRange,
         leg: &Leg,
     ) -> bool {
-        let is_other_done = || {
-            self.find_open_ask(rest, leg).is_some_and(|other| {
-                other.callee != ask.callee && self.is_ask_done_meanwhile(&other, rest, leg)
-            })
+        if !self.is_for_waiter(ask, rest, leg) {
+            return false;
+        }
+        let is_sure = self.is_surely_for_waiter(ask, rest);
+        let process = |thread| self.blame.timeline.thread(thread).map(|thread| thread.tgid);
+        let is_other = |other: ThreadIndex| match is_sure {
+            true => process(other) != process(ask.callee),
+            false => other != ask.callee,
         };
-        !self.is_surely_for_waiter(ask, rest)
-            && self.is_for_waiter(ask, rest, leg)
-            && (self.may_be_timer(wait, leg) || is_other_done())
+        (!is_sure && self.may_be_timer(wait, leg))
+            || (self.find_open_asks(rest, leg).iter())
+                .any(|it| is_other(it.callee) && self.is_ask_done_meanwhile(it, rest, leg))
     }
 
     /// Returns whether the waiter's own request had begun the slice in which something was asked, and not
@@ -181,7 +188,7 @@ impl<'b> Walker<'b> {
         self.find_open_ask(rest, leg).is_some_and(|ask| self.is_ask_done_meanwhile(&ask, rest, leg))
     }
 
-    fn is_ask_done_meanwhile(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
+    pub(super) fn is_ask_done_meanwhile(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
         let done = self.find_return_to_work_wait(ask);
         done.is_some_and(|done| done >= rest.to && self.is_soon_after(leg.to, ask.callee, done))
     }
@@ -208,14 +215,28 @@ impl<'b> Walker<'b> {
 
     /// Returns whether the loop asked for something in a slice that was another's: a request of another client had
     /// begun it, or a timeout of the loop's own, or something from outside of every thread, as a client of another
-    /// machine is.
-    pub(super) fn is_for_another(&self, ask: &Ask) -> bool {
-        match self.find_slice_start(ask.asker, ask.at) {
-            Some(begun) => {
-                begun.waited_for == WorkWait::Request && !self.threads.is_waiter(begun.giver)
+    /// machine is, or the answer to something that it had not asked for the waiter.
+    pub(super) fn is_for_another(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
+        let mut ask = *ask;
+        for _ in 0..MAX_HAND_OVERS {
+            let Some(begun) = self.find_slice_start(ask.asker, ask.at) else {
+                return self.is_begun_outside(&ask);
+            };
+            if begun.waited_for != WorkWait::Answer {
+                return begun.waited_for == WorkWait::Request
+                    && !self.threads.is_waiter(begun.giver);
             }
-            None => self.is_begun_outside(ask),
+            let Some((answer, _)) = self.blame.find_slice_wait(ask.asker, ask.at) else {
+                return true;
+            };
+            let is_for_waiter = |ask: &Ask| self.is_for_waiter(ask, rest, leg);
+            match self.blame.find_ask(answer, is_for_waiter) {
+                AskSearch::Found(before) if is_for_waiter(&before) => return false,
+                AskSearch::Found(before) => ask = before,
+                AskSearch::Unseen(_) => return true,
+            }
         }
+        true
     }
 
     /// Returns whether no thread had begun the slice in which the loop asked for something, as far as that is
@@ -250,27 +271,32 @@ impl<'b> Walker<'b> {
         leg: &Leg,
     ) -> bool {
         let Some((_, answered)) = before else { return true };
-        let awake_until = || {
+        let busy_until = || {
+            let until = self.blame.timeline.blocked_interval(wait)?.to;
             let (server, _) = self.blame.recorded_waker_thread(wait)?;
             let track = &self.blame.timeline.thread(server)?.track;
             let begun = track.count_begun_before(answered, track.len());
-            (begun..track.len()).take(MAX_SLICE_INTERVALS).find_map(|place| {
+            let mut after = (begun..track.len()).take(MAX_SLICE_INTERVALS);
+            let next_work_wait = after.find_map(|place| {
                 let interval = track.get(place)?;
-                matches!(interval.state, State::Blocked(_)).then_some(interval.from)
-            })
+                let State::Blocked(wait) = interval.state else { return None };
+                let (_, pattern) = self.blame.pattern(wait)?;
+                begins_slice(pattern).then_some(interval.from)
+            });
+            Some(next_work_wait.unwrap_or(until).min(until))
         };
-        let Some(awake_until) = awake_until() else { return true };
+        let Some(busy_until) = busy_until() else { return true };
         let Some(track) = self.blame.timeline.thread(leg.thread).map(|life| &life.track) else {
             return true;
         };
-        let end = track.count_begun_before(awake_until, track.len());
+        let end = track.count_begun_before(busy_until, track.len());
         (end.saturating_sub(MAX_SLICE_INTERVALS)..end)
             .rev()
             .map_while(|place| track.get(place).filter(|interval| interval.to > answered))
             .any(|interval| {
                 let State::Blocked(wait) = interval.state else { return false };
                 let pattern = self.blame.pattern(wait).map(|(_, pattern)| pattern.work_wait);
-                interval.to <= awake_until
+                interval.to <= busy_until
                     && matches!(pattern, Some(WorkWait::Request | WorkWait::External))
                     && !(self.blame.recorded_waker_thread(wait))
                         .is_some_and(|(client, _)| self.threads.is_waiter(client))
@@ -295,10 +321,59 @@ impl<'b> Walker<'b> {
         let process = self.blame.timeline.thread(leg.thread).map(|thread| thread.tgid);
         let Some((answered, process)) = answered.zip(process) else { return false };
         leg.asks != Some(answered)
-            && self
+            && (self
                 .blame
                 .open_asks_of(process, (self.find_awake_since(rest.from), rest.to), leg.to)
                 .any(|ask| ask.callee != answered && self.is_ask_done_meanwhile(&ask, rest, leg))
+                || self.may_other_have_answered(wait, leg))
+    }
+
+    /// Returns whether another process that answers the loop, or another thread of its own that does jobs for it, may
+    /// have done so between the end of a wait and the loop's answer: it had a CPU meanwhile. What comes while the
+    /// loop is awake wakes nobody, and what asked for it may have woken nobody either.
+    ///
+    /// ```text
+    /// loop  ..poll..[ U's answer, V's answer, answers A ]
+    /// U     ---- answers, goes on with what it was asked next: sleeps ....
+    /// V     ------------- answers, goes on ....
+    /// ```
+    pub(super) fn may_other_have_answered(&self, wait: WaitIndex, leg: &Leg) -> bool {
+        let timeline = self.blame.timeline;
+        let tgid = |thread| timeline.thread(thread).map(|thread| thread.tgid);
+        let (Some(process), Some(place)) = (tgid(leg.thread), timeline.blocked_interval(wait))
+        else {
+            return false;
+        };
+        let answered = match self.blame.wake_source(wait) {
+            WakeSource::Task(_) => self.blame.waker_thread(wait).map(|(thread, _)| thread),
+            _ => None,
+        };
+        let answering = self.blame.answering_threads(process);
+        let answered_process = answered.and_then(tgid);
+        // Of the loop's own process count the threads of a pool beside another of them. Those of a runtime wake each
+        // other whatever they do.
+        let is_other = |server: ThreadIndex| match answered_process == Some(process) {
+            true => {
+                tgid(server) == answered_process && server != leg.thread && Some(server) != answered
+            }
+            false => tgid(server) != Some(process) && tgid(server) != answered_process,
+        };
+        answering.len() > MAX_ANSWERING
+            || answering.iter().any(|&server| {
+                is_other(server)
+                    && !self.threads.is_waiter(server)
+                    && self.has_cpu_between(server, place.to, leg.to)
+            })
+    }
+
+    fn has_cpu_between(&self, thread: ThreadIndex, from: Timestamp, to: Timestamp) -> bool {
+        let Some(track) = self.blame.timeline.thread(thread).map(|life| &life.track) else {
+            return false;
+        };
+        (0..track.count_begun_before(to, track.len()))
+            .rev()
+            .map_while(|place| track.get(place).filter(|interval| interval.to > from))
+            .any(|interval| interval.state == State::OnCpu)
     }
 
     /// Returns when a thread next waits as it did when it was asked for something, or for other work. That

@@ -36,6 +36,9 @@ pub(super) const NOT_EXPLAINED: BlameKind = BlameKind::Unattributed(Reason::Even
 /// while it is awake wakes nobody, and is not seen.
 const MIN_ASLEEP_PER_AWAKE: u64 = 50;
 
+/// How many threads that a loop asked for one waiter are told apart. Of more, any may have answered.
+const MAX_OPEN_ASKS: usize = 16;
+
 /// Where a walk goes on after a wait for work.
 pub(super) enum WorkStep {
     /// It was no such wait: the wait itself has to be walked.
@@ -239,7 +242,10 @@ impl Walker<'_> {
             return self.move_to_asker(ask, rest, leg);
         }
         let is_unexplained = leg.unexplained == NOT_EXPLAINED;
-        let kind = if self.is_timer_due(wait, leg) {
+        let is_timer_due = self.is_timer_due(wait, leg);
+        let kind = if is_timer_due && self.may_other_have_answered(wait, leg) {
+            NOT_EXPLAINED
+        } else if is_timer_due {
             BlameKind::External(External::Timer)
         } else if is_unexplained && self.is_due_to_other_client(wait, pattern, rest, leg) {
             let at = self.position_inside(pattern, IdleHint::Busy, leg.at);
@@ -323,6 +329,10 @@ impl Walker<'_> {
             WakeSource::Task(_) => return WorkStep::NoWorkWait,
         };
         let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
+        if kind == BlameKind::External(External::Timer) && self.may_other_have_answered(wait, leg) {
+            self.push(NOT_EXPLAINED, rest.length(), at);
+            return WorkStep::Done;
+        }
         self.push(kind, blocked.length(), at);
         WorkStep::Before(kind)
     }
@@ -365,7 +375,7 @@ impl Walker<'_> {
             AskSearch::Found(ask)
                 if is_sure
                     && !is_for_waiter(self, &ask)
-                    && self.is_for_another(&ask)
+                    && self.is_for_another(&ask, rest, leg)
                     && self.is_other_done_meanwhile(wait, rest, leg) =>
             {
                 self.push(NOT_EXPLAINED, rest.length(), at);
@@ -393,6 +403,10 @@ impl Walker<'_> {
             }
             AskSearch::Unseen(before) if is_sure && pattern.work_wait == WorkWait::Answer => {
                 self.walk_unseen_ask(wait, before, rest, (leg, at))
+            }
+            AskSearch::Unseen(_) if is_own_process && self.may_other_have_answered(wait, leg) => {
+                self.push(NOT_EXPLAINED, rest.length(), at);
+                WorkStep::Done
             }
             AskSearch::Unseen(_) if is_own_process => self.walk_unseen_job(wait, rest, (leg, at)),
             AskSearch::Found(_) | AskSearch::Unseen(_) => {
@@ -593,11 +607,28 @@ impl Walker<'_> {
         self.move_to(hop, rest.until(ask.at), &Leg { asks: Some(ask.callee), ..*leg })
     }
 
+    /// Finds what the loop asked a thread for on the waiter's behalf, and had no answer to. Of several, only one may
+    /// have got done by the time the loop answered, and it is that one.
     pub(super) fn find_open_ask(&self, rest: TimeRange, leg: &Leg) -> Option<Ask> {
-        let process = self.blame.timeline.thread(leg.thread)?.tgid;
+        let open = self.find_open_asks(rest, leg);
+        if let [only] = open[..] {
+            return Some(only);
+        }
+        if open.len() == MAX_OPEN_ASKS {
+            return None;
+        }
+        let mut done = open.into_iter().filter(|ask| self.is_ask_done_meanwhile(ask, rest, leg));
+        done.next().filter(|_| done.next().is_none())
+    }
+
+    /// Finds what the loop asked threads for on the waiter's behalf, and had no answer to.
+    pub(super) fn find_open_asks(&self, rest: TimeRange, leg: &Leg) -> Vec<Ask> {
+        let Some(process) = self.blame.timeline.thread(leg.thread).map(|thread| thread.tgid) else {
+            return Vec::new();
+        };
         let behalf = self.behalf_of_waiter(rest, leg);
         let range = (behalf.awake_since(), rest.to);
-        self.blame.find_open_ask(process, range, leg.to, |ask, begun| {
+        self.blame.find_open_asks(process, range, leg.to, MAX_OPEN_ASKS, |ask, begun| {
             behalf.includes(ask, || begun) && self.is_proven_ask(ask)
         })
     }
