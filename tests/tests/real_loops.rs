@@ -1,10 +1,13 @@
 //! Servers that others wrote, with an event loop or a scheduler of their own: a client of one of them
-//! waits for what the server asks its upstream for, whatever twenty other clients ask meanwhile.
+//! waits for what the server asks one upstream for, whatever other clients ask meanwhile, whatever three more have
+//! the server ask another upstream for, and whatever it does for itself: a timer. Then it asks for what the other upstream
+//! has, and the three for what the first one has: the culprit is the other one.
 //!
 //! ```text
 //! client a    --/slow--+=============================+--
-//! server      ..poll...[ asks ]..[b0]..[b7]..[b3]..[ answers a ]..
+//! server      ..poll...[ asks ]..[b0]..[b7]..[c1]..[ answers a ]..
 //! upstream    ..........+ sleeps for 30 ms ----------+
+//! another     .....+ sleeps for 30 ms ------+ c1's
 //! ```
 //!
 //! Each test prints a line of how much of the blame is right. With `--nocapture` they make a table.
@@ -28,25 +31,41 @@ use offwake_tests::{
     wait_until::wait_until,
 };
 
-/// The part of the blame that must be right on any machine; on a quiet one more is.
+/// The part of the blame that says anything which must be right, on any machine. The rest of the time is `event_loop`,
+/// and how much that is depends on how long the loop is awake: what comes then wakes nobody. Beside six compilers on
+/// two CPUs it was up to 28 % of the time, where a quiet machine has 0 to 7 %, so that a share of all time can't be asked for.
+const RIGHT_OF_SAID: f64 = 0.95;
+
+/// The same where Go's runtime has timers of its own: one that is due may be taken for what was waited for.
+const RIGHT_OF_SAID_BESIDE_TIMERS_OF_GO: f64 = 0.7;
+
+/// The part of all time that must be right where nobody else has the server ask an upstream.
 const RIGHT: f64 = 0.9;
 
-/// The same where the server has what it is asked done by workers of its own: which thread of Go's runtime goes on
-/// with it, and in which slice, nobody sees, and more is `event_loop`. 89 % were right beside two compilers.
-const RIGHT_OF_WORKERS: f64 = 0.7;
+/// The same where others do: only a broken rule falls below. Three others whose answers take just as long are often
+/// answered in the same slice of the loop, from nobody knows which of the two servers.
+const RIGHT_BESIDE_OTHERS: f64 = 0.4;
 
-/// The part of the blame that may go through a bystander. A worker of tokio's that waits for another one's lock is
+/// The same where requests wait for the one connection to each server: most of what these are asked wakes nobody.
+const RIGHT_IN_QUEUE: f64 = 0.15;
+
+/// The part of the blame that may go through a bystander: one of the sixty requests that are recorded. Where Go's or
+/// tokio's workers share a loop, an answer that one of them got may be given by another that was woken by a bystander's.
+const WRONG: f64 = 0.02;
+
+/// The same where nobody else has the server ask an upstream. A worker of tokio's that waits for another one's lock is
 /// led on to whoever had woken that one: 0.05 % of the time in one run of several.
-const WRONG: f64 = 0.002;
+const WRONG_ALONE: f64 = 0.002;
 
-/// How many others ask the server, and how long each sleeps before it asks again.
-const OTHERS: usize = 20;
-const OTHERS_PAUSE_MS: &str = "20";
+/// The paths that the server asks an upstream for, each its own.
+const PATHS: [&str; 2] = ["/slow", "/other"];
 
 /// Ports that nobody listens on.
-fn free_ports() -> Result<[u16; 2]> {
-    let (one, other) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
-    Ok([one.local_addr()?.port(), other.local_addr()?.port()])
+fn free_ports() -> Result<[String; 3]> {
+    let bind = || TcpListener::bind("127.0.0.1:0");
+    let listeners = [bind()?, bind()?, bind()?];
+    let [one, other, third] = listeners.each_ref().map(TcpListener::local_addr);
+    Ok([one?, other?, third?].map(|address| address.port().to_string()))
 }
 
 fn script(interpreter: &str, script: &str, arguments: &[&str]) -> Result<Program> {
@@ -54,31 +73,133 @@ fn script(interpreter: &str, script: &str, arguments: &[&str]) -> Result<Program
     Program::script(Path::new(interpreter), &format!("loops/{script}"), &arguments)
 }
 
-/// Records a client of a server that asks its upstream, and demands that it waits for these two alone.
-fn check(name: &str, start_server: impl FnOnce(&str, &str) -> Result<Program>) -> Result<()> {
-    check_with(name, RIGHT, start_server)
+/// Clients of one process that ask for the same.
+struct Clients {
+    path: &'static str,
+    pause_ms: u32,
+    /// How many requests each sends before it reads the answers.
+    at_once: u32,
+    number: u32,
 }
 
-/// The same, where this part of the blame must be right.
-fn check_with(
-    name: &str,
+impl Clients {
+    fn start(&self, port: &str) -> Result<Program> {
+        let Self { path, pause_ms, at_once, number } = self;
+        let [pause_ms, at_once, number] = [pause_ms, at_once, number].map(u32::to_string);
+        script("python3", "client.py", &[port, path, &pause_ms, &at_once, &number])
+    }
+}
+
+/// What is asked of a server.
+#[derive(Clone, Copy)]
+struct Situation {
+    name: &'static str,
+    /// Which of the upstreams the client has the server ask.
+    asked: usize,
+    /// How many requests the client sends before it reads the answers.
+    at_once: u32,
+    /// How many others ask for what the server has itself.
+    others: u32,
+    /// How many others have the server ask the other upstream.
+    others_of_upstream: u32,
+}
+
+const ALONE: Situation =
+    Situation { name: "alone", asked: 0, at_once: 1, others: 20, others_of_upstream: 0 };
+const TO_ONE: Situation = Situation { name: "one", others_of_upstream: 3, ..ALONE };
+const TO_OTHER: Situation = Situation { name: "the other", asked: 1, ..TO_ONE };
+const PIPELINED: Situation = Situation { name: "pipelined", at_once: 3, others: 1, ..TO_ONE };
+const CROWDED: Situation = Situation { name: "crowded", others: 100, ..TO_OTHER };
+
+/// Both directions, requests right behind each other, 1 to 100 other clients.
+const ALL: [Situation; 5] = [ALONE, TO_ONE, TO_OTHER, PIPELINED, CROWDED];
+const BOTH_DIRECTIONS: [Situation; 2] = [TO_ONE, TO_OTHER];
+
+/// What is demanded of the blame.
+#[derive(Clone, Copy)]
+struct Bounds {
     right: f64,
-    start_server: impl FnOnce(&str, &str) -> Result<Program>,
+    right_of_said: f64,
+    wrong: f64,
+}
+
+const BESIDE_OTHERS: Bounds =
+    Bounds { right: RIGHT_BESIDE_OTHERS, right_of_said: RIGHT_OF_SAID, wrong: WRONG };
+const IN_QUEUE: Bounds = Bounds { right: RIGHT_IN_QUEUE, ..BESIDE_OTHERS };
+const BESIDE_TIMERS_OF_GO: Bounds =
+    Bounds { right_of_said: RIGHT_OF_SAID_BESIDE_TIMERS_OF_GO, ..BESIDE_OTHERS };
+
+/// What a server is called in a mode of its own, what is asked of it, and what is demanded of the blame.
+type Mode<'m> = (&'m str, &'m [Situation], Bounds);
+
+/// Starts a server: in a mode of its own, on a port, with two upstreams that it can ask.
+type StartServer<'s> = &'s dyn Fn(&str, &str, [&str; 2]) -> Result<Program>;
+
+/// Records the client of a server in each mode of that, and in several situations.
+fn check(name: &str, modes: &[Mode<'_>], start_server: StartServer<'_>) -> Result<()> {
+    let failures: Vec<_> = modes
+        .iter()
+        .map(|&(mode, situations, bounds)| {
+            let start = |port: &str, upstreams: [&str; 2]| start_server(mode, port, upstreams);
+            check_mode(&format!("{name}, {mode}"), bounds, situations, start)
+        })
+        .filter_map(Result::err)
+        .map(|error| format!("{error:#}"))
+        .collect();
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+fn check_mode(
+    name: &str,
+    bounds: Bounds,
+    situations: &[Situation],
+    start_server: impl FnOnce(&str, [&str; 2]) -> Result<Program>,
 ) -> Result<()> {
     let _machine_lock = MachineLock::acquire()?;
-    let [port, upstream_port] = free_ports()?.map(|port| port.to_string());
-    let upstream = script("python3", "upstream.py", &[&upstream_port])?;
-    let server = start_server(&port, &upstream_port)?;
-    let others: Vec<Program> = (0..OTHERS)
-        .map(|_| script("python3", "client.py", &[&port, "/fast", OTHERS_PAUSE_MS]))
-        .collect::<Result<_>>()?;
-    let client = script("python3", "client.py", &[&port, "/slow", "2"])?;
+    let [port, one, other] = free_ports()?;
+    let upstreams =
+        [script("python3", "upstream.py", &[&one])?, script("python3", "upstream.py", &[&other])?];
+    let server = start_server(&port, [&one, &other])?;
+    let checked = situations.iter().map(|situation| {
+        let Situation { asked, at_once, others, others_of_upstream, .. } = *situation;
+        let [path, path_of_others] = [PATHS[asked], PATHS[1 - asked]];
+        // Each as often as is needed for two thousand requests a second.
+        let fast = Clients { path: "/fast", pause_ms: others, at_once: 2, number: others };
+        let mut all = vec![fast];
+        if others_of_upstream > 0 {
+            let slow = |path, number| Clients { path, pause_ms: 5, at_once: 1, number };
+            all.extend([slow(path_of_others, others_of_upstream), slow(path, 2)]);
+        }
+        let _others: Vec<Program> =
+            all.iter().map(|others| others.start(&port)).collect::<Result<_>>()?;
+        let client = Clients { path, pause_ms: 2, at_once, number: 1 }.start(&port)?;
+        let name = format!("{name}, {}", situation.name);
+        let bounds = match others_of_upstream {
+            0 => Bounds { right: RIGHT, wrong: WRONG_ALONE, ..bounds },
+            _ => bounds,
+        };
+        check_client(&name, bounds, &client, &server, &upstreams[asked])
+    });
+    let failures: Vec<_> =
+        checked.filter_map(Result::err).map(|error| format!("{error:#}")).collect();
+    ensure!(failures.is_empty(), "{}", failures.join("\n"));
+    Ok(())
+}
+
+/// Demands that a client waits for a server and an upstream of that alone.
+fn check_client(
+    name: &str,
+    bounds: Bounds,
+    client: &Program,
+    server: &Program,
+    upstream: &Program,
+) -> Result<()> {
     let (servers, upstreams) = (server.pids()?, upstream.pids()?);
     let outcome = (Offwake::profile()?)
         .args(["-p", &client.pid().to_string(), "-d", "2s", "--budget", "none", "-o", "x.json"])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
-    drop(others);
     let report = outcome.report("x.json")?;
     let blame = || {
         let waits = report.waits_of(client.pid(), Some("socket"));
@@ -87,11 +208,13 @@ fn check_with(
     let is_right = |blame: &Blame| {
         let mut hops = blame.chain.iter().skip_while(|hop| servers.contains(&hop.tgid)).peekable();
         let is_behind_server = blame.chain.first().is_some_and(|hop| servers.contains(&hop.tgid));
-        is_behind_server && hops.all(|hop| upstreams.contains(&hop.tgid))
+        // The server sleeps for nothing that the client asks for.
+        let is_servers_sleep = blame.kind == "timer" && hops.peek().is_none();
+        is_behind_server && !is_servers_sleep && hops.all(|hop| upstreams.contains(&hop.tgid))
     };
     let is_party = |hop: &Named| servers.contains(&hop.tgid) || upstreams.contains(&hop.tgid);
     let accuracy = BlameAccuracy::from_blame_among(blame(), is_right, is_party);
-    println!("| {name:<10} | {accuracy}");
+    println!("| {name:<34} | {accuracy}");
     ensure!(
         accuracy.is_enough(),
         "{name}: the client hardly waited, this proves nothing: {accuracy}"
@@ -102,11 +225,13 @@ fn check_with(
         of_others.map(|blame| format!("{blame:?}")).collect::<Vec<_>>().join("\n")
     };
     ensure!(
-        accuracy.wrong_ns as f64 <= WRONG * accuracy.blocked_ns as f64,
+        accuracy.wrong_ns as f64 <= bounds.wrong * accuracy.blocked_ns as f64,
         "{name}: a bystander is blamed: {accuracy}: {}",
         wrong()
     );
-    ensure!(at_least(accuracy.right_ns, right, accuracy.known_ns()), "{name}: {accuracy}");
+    ensure!(at_least(accuracy.right_ns, bounds.right, accuracy.known_ns()), "{name}: {accuracy}");
+    let said = accuracy.right_ns + accuracy.wrong_ns + accuracy.wrong_external_ns;
+    ensure!(at_least(accuracy.right_ns, bounds.right_of_said, said), "{name}: {accuracy}");
     let slept: u64 = blame()
         .filter(|part| {
             part.kind == "timer"
@@ -115,7 +240,7 @@ fn check_with(
         .map(|part| part.ns)
         .sum();
     ensure!(
-        at_least(slept, 0.6, accuracy.known_ns()),
+        at_least(slept, 0.6, accuracy.right_ns),
         "{name}: {slept} ns are the upstream's sleep: {accuracy}"
     );
     Ok(())
@@ -123,13 +248,14 @@ fn check_with(
 
 #[test]
 fn a_client_of_nginx_waits_for_its_upstream() -> Result<()> {
-    check("nginx", |port, upstream| {
+    check("nginx", &[("plain", &ALL, BESIDE_OTHERS)], &|_, port, [upstream, other]| {
         let directory = scratch_directory()?;
         let path = directory.path().display().to_string();
         let configuration = fs::read_to_string(programs_directory().join("loops/nginx.conf"))?;
         let configuration = configuration
             .replace("DIRECTORY", &path)
             .replace("UPSTREAM", upstream)
+            .replace("OTHER", other)
             .replace("PORT", port);
         fs::write(directory.path().join("nginx.conf"), configuration)?;
         let mut command = Command::new("/usr/sbin/nginx");
@@ -144,34 +270,57 @@ fn a_client_of_nginx_waits_for_its_upstream() -> Result<()> {
 
 #[test]
 fn a_client_of_node_waits_for_its_upstream() -> Result<()> {
-    check("Node", |port, upstream| script("node", "loop.js", &[port, upstream]))
-}
-
-#[test]
-fn a_client_of_asyncio_waits_for_its_upstream() -> Result<()> {
-    check("asyncio", |port, upstream| script("python3", "loop.py", &[port, upstream]))
-}
-
-#[test]
-fn a_client_of_go_waits_for_its_upstream() -> Result<()> {
-    let go = Compiled::empty()?;
-    go.compile("loop", Source { compiler: "go", file: "loops/loop.go", flags: &[] })?;
-    check("Go", |port, upstream| go.start("loop", &[port, upstream].map(Path::new)))
-}
-
-#[test]
-fn a_client_of_workers_behind_a_channel_of_go_waits_for_their_upstream() -> Result<()> {
-    let go = Compiled::empty()?;
-    go.compile("workers", Source { compiler: "go", file: "loops/workers.go", flags: &[] })?;
-    check_with("Go workers", RIGHT_OF_WORKERS, |port, upstream| {
-        go.start("workers", &[port, upstream].map(Path::new))
+    let modes: [Mode<'_>; 3] = [
+        ("plain", &ALL, BESIDE_OTHERS),
+        ("timer", &BOTH_DIRECTIONS, BESIDE_OTHERS),
+        ("one-connection", &BOTH_DIRECTIONS, IN_QUEUE),
+    ];
+    check("Node", &modes, &|mode, port, [one, other]| {
+        script("node", "loop.js", &[port, one, other, mode])
     })
 }
 
 #[test]
+fn a_client_of_asyncio_waits_for_its_upstream() -> Result<()> {
+    let modes: [Mode<'_>; 4] = [
+        ("plain", &ALL, BESIDE_OTHERS),
+        ("timer", &BOTH_DIRECTIONS, BESIDE_OTHERS),
+        ("one-connection", &BOTH_DIRECTIONS, IN_QUEUE),
+        // With others that have its threads ask another upstream, up to a tenth of the time is still theirs.
+        ("threads", &[ALONE], BESIDE_OTHERS),
+    ];
+    check("asyncio", &modes, &|mode, port, [one, other]| {
+        script("python3", "loop.py", &[port, one, other, mode])
+    })
+}
+
+fn start_go(program: &str, arguments: [&str; 4]) -> Result<Program> {
+    let go = Compiled::empty()?;
+    let file = format!("loops/{program}.go");
+    go.compile(program, Source { compiler: "go", file: &file, flags: &[] })?;
+    go.start(program, &arguments.map(Path::new))
+}
+
+#[test]
+fn a_client_of_go_waits_for_its_upstream() -> Result<()> {
+    let modes: [Mode<'_>; 2] =
+        [("plain", &ALL, BESIDE_OTHERS), ("timer", &BOTH_DIRECTIONS, BESIDE_TIMERS_OF_GO)];
+    check("Go", &modes, &|mode, port, [one, other]| start_go("loop", [port, one, other, mode]))
+}
+
+#[test]
+fn a_client_of_workers_behind_a_channel_of_go_waits_for_their_upstream() -> Result<()> {
+    let modes: [Mode<'_>; 1] = [("workers", &BOTH_DIRECTIONS, BESIDE_TIMERS_OF_GO)];
+    check("Go", &modes, &|mode, port, [one, other]| start_go("workers", [port, one, other, mode]))
+}
+
+#[test]
 fn a_client_of_tokio_waits_for_its_upstream() -> Result<()> {
-    check("tokio", |port, upstream| {
+    let modes: [Mode<'_>; 2] =
+        [("plain", &ALL, BESIDE_OTHERS), ("timer", &BOTH_DIRECTIONS, BESIDE_OTHERS)];
+    check("tokio", &modes, &|mode, port, [one, other]| {
         let mut command = Command::new(tokio_program()?);
-        Program::start_and_wait(command.args(["proxy", port, upstream]), scratch_directory()?)
+        command.args(["proxy", port, one, other, mode]);
+        Program::start_and_wait(&mut command, scratch_directory()?)
     })
 }

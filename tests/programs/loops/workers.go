@@ -1,5 +1,5 @@
-// Has all it is asked done by eight workers over a channel: they ask the upstream for /slow, and answer everything
-// else after a millisecond. Says `ready`.
+// Has all it is asked done by 16 workers over a channel: they ask one upstream for /slow and another for /other,
+// and answer everything else after a millisecond. Says `ready`.
 package main
 
 import (
@@ -16,9 +16,10 @@ type job struct {
 	result chan string
 }
 
-func work(jobs chan job, upstream string) {
+func work(jobs chan job, upstreams map[string]string) {
 	for one := range jobs {
-		if one.path != "/slow" {
+		upstream, isKnown := upstreams[one.path]
+		if !isKnown {
 			time.Sleep(time.Millisecond)
 			one.result <- "answer"
 			continue
@@ -34,17 +35,20 @@ func work(jobs chan job, upstream string) {
 }
 
 func main() {
-	address, upstream := "127.0.0.1:"+os.Args[1], "http://127.0.0.1:"+os.Args[2]+"/"
+	upstreams := map[string]string{
+		"/slow":  "http://127.0.0.1:" + os.Args[2] + "/",
+		"/other": "http://127.0.0.1:" + os.Args[3] + "/",
+	}
 	jobs := make(chan job)
-	for n := 0; n < 8; n++ {
-		go work(jobs, upstream)
+	for n := 0; n < 16; n++ {
+		go work(jobs, upstreams)
 	}
 	http.HandleFunc("/", func(writer http.ResponseWriter, request *http.Request) {
 		one := job{request.URL.Path, make(chan string)}
 		jobs <- one
 		io.WriteString(writer, <-one.result)
 	})
-	listener, err := net.Listen("tcp", address)
+	listener, err := net.Listen("tcp", "127.0.0.1:"+os.Args[1])
 	if err != nil {
 		os.Exit(1)
 	}

@@ -1,6 +1,7 @@
 //! Clients that ask a server over the loopback, a task that sleeps, tasks that hand each other messages, and work
 //! on threads that may block. Says `ready`, and goes on until it is killed. With the argument `idle` nobody asks.
-//! With `proxy PORT UPSTREAM` it serves others instead.
+//! With `proxy PORT SLOW OTHER MODE` it serves others
+//! instead, and asks these two.
 
 mod proxy;
 
@@ -23,8 +24,9 @@ fn main() -> Result<()> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     match arguments[..] {
-        ["proxy", port, upstream] => {
-            runtime.block_on(proxy::serve(port.parse()?, upstream.parse()?))
+        ["proxy", port, slow, other, mode] => {
+            let [port, slow, other] = [port.parse()?, slow.parse()?, other.parse()?];
+            runtime.block_on(proxy::serve(port, slow, other, mode == "timer"))
         }
         _ => runtime.block_on(run(arguments == ["idle"])),
     }
