@@ -14,7 +14,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    files, reader_thread::ReaderThread, resident_memory::ResidentMemory,
+    files, own_threads::OwnThread, reader_thread::ReaderThread, resident_memory::ResidentMemory,
     symbols::python::memory::Memory as _, thread_call::ThreadCall,
 };
 
@@ -23,7 +23,7 @@ const MAX_WAITS: usize = 4_096;
 /// How long it may take in all.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-static READER: ReaderThread = ReaderThread::new("offwake-polled");
+static READER: ReaderThread = ReaderThread::new(OwnThread::PolledFiles);
 
 /// An open wait of a thread that polls one file, which is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

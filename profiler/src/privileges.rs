@@ -106,6 +106,8 @@ pub enum Task {
     Storing,
     /// Asks the engines that run containers: their sockets can be root's alone.
     AskingEngines,
+    /// Writes a recording's file.
+    Writing,
     /// Reads recordings, which can be anybody's, and writes what is made of them.
     Reporting,
     /// Does what needs no rights.
@@ -135,7 +137,7 @@ impl Task {
             Self::EnteringNamespaces => CapabilitySet::SYS_ADMIN,
             Self::Naming | Self::Storing => reading | CapabilitySet::SYSLOG,
             Self::AskingEngines => reading | CapabilitySet::SYS_PTRACE | OVERRIDE,
-            Self::Reporting | Self::Other => CapabilitySet::empty(),
+            Self::Writing | Self::Reporting | Self::Other => CapabilitySet::empty(),
         }
     }
 
@@ -146,6 +148,7 @@ impl Task {
         match self {
             Self::LookingUp | Self::Naming => CapabilitySet::KILL,
             Self::Storing => CapabilitySet::KILL | WRITING_ANYWHERE,
+            Self::Writing => WRITING_ANYWHERE,
             Self::Reporting => WRITING_ANYWHERE | CapabilitySet::SYSLOG,
             Self::Recording
             | Self::Draining
@@ -168,6 +171,7 @@ impl Task {
             | Self::Naming
             | Self::Storing
             | Self::AskingEngines
+            | Self::Writing
             | Self::Reporting
             | Self::Other => self.needs(),
         }

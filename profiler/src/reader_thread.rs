@@ -11,6 +11,7 @@ use std::{
 };
 
 use crate::{
+    own_threads::{self, OwnThread},
     privileges::{self, Task},
     reader_process,
 };
@@ -22,7 +23,7 @@ const START_PATIENCE: Duration = Duration::from_secs(5);
 /// One kind of reading, which one thread at a time does. A thread that takes too long is given up:
 /// it runs on, and until it has ended nothing more of this kind is read.
 pub(crate) struct ReaderThread {
-    name: &'static str,
+    thread: OwnThread,
     is_reading: AtomicBool,
 }
 
@@ -36,8 +37,8 @@ impl Drop for Turn {
 }
 
 impl ReaderThread {
-    pub(crate) const fn new(name: &'static str) -> Self {
-        Self { name, is_reading: AtomicBool::new(false) }
+    pub(crate) const fn new(thread: OwnThread) -> Self {
+        Self { thread, is_reading: AtomicBool::new(false) }
     }
 
     fn take_turn(&'static self) -> Option<Turn> {
@@ -53,9 +54,8 @@ impl ReaderThread {
         let Some(turn) = self.take_turn() else { return Vec::new() };
         let (found, all) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
-        let reader = std::thread::Builder::new().name(self.name.to_owned());
         // If there can be no thread, the turn ends with the closure.
-        let _started = reader.spawn(move || {
+        let _started = own_threads::spawn(self.thread, move || {
             let _turn = turn;
             privileges::restrict_to(Task::LookingUp);
             reader_process::start();
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_panics_leaves_its_turn_to_the_next() {
-        static READER: ReaderThread = ReaderThread::new("panics");
+        static READER: ReaderThread = ReaderThread::new(OwnThread::PolledFiles);
         let none: Vec<u32> = READER.collect(LONG, |found| {
             found.send(1).unwrap();
             panic!("on purpose");
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_finds_ever_more_is_given_up_in_time() {
-        static READER: ReaderThread = ReaderThread::new("finds more");
+        static READER: ReaderThread = ReaderThread::new(OwnThread::LockOwners);
         let found =
             READER.collect(Duration::from_millis(50), |found| while found.send(0).is_ok() {});
         assert!(!found.is_empty());

@@ -51,6 +51,18 @@ pub(crate) fn raise_priority() -> io::Result<()> {
     })
 }
 
+/// The nice value that offwake began with, if it has raised any.
+pub(crate) fn nice_at_start() -> Option<i32> {
+    NICE_AT_START.get().copied()
+}
+
+/// Tells a process that was started with a raised priority what offwake began with.
+pub(crate) fn set_nice_at_start(nice: Option<i32>) {
+    if let Some(nice) = nice {
+        NICE_AT_START.get_or_init(|| nice);
+    }
+}
+
 /// Gives the calling thread the priority back that offwake began with: what follows can wait.
 pub(crate) fn restore_priority() {
     let Some(&nice) = NICE_AT_START.get() else { return };

@@ -71,7 +71,7 @@ fn under_sudo_each_thread_is_the_callers_and_can_do_what_its_task_takes() -> Res
             "offwake-drain" => counting,
             // It makes the threads that ask engines and that enter network namespaces.
             "offwake-look-up" => looking_up | asking | entering,
-            "offwake-names" | "offwake-follow" => asking,
+            "offwake-engines" | "offwake-follow" => asking,
             "offwake-store" | "offwake-build-i" => naming,
             _ => recording,
         };
@@ -110,8 +110,14 @@ fn under_sudo_what_would_lose_something_has_a_high_priority_and_the_rest_has_not
         .args(["-o", "x.offwake", "--", "sleep", "600"])
         .called_by_nobody()?
         .start_recording()?;
-    let raised =
-        ["offwake-drain", "offwake-look-up", "offwake-store", "offwake-unwind", "offwake-reader"];
+    let raised = [
+        "offwake-drain",
+        "offwake-look-up",
+        "offwake-store",
+        "offwake-unwind",
+        "offwake-reader",
+        "offwake-writer",
+    ];
     let values = wait_until("its threads and processes", || {
         let values = nice_values(running.pid())?;
         let all = raised.iter().chain(&["sleep"]);
@@ -120,7 +126,8 @@ fn under_sudo_what_would_lose_something_has_a_high_priority_and_the_rest_has_not
     for (name, nice) in &values {
         let expected = if raised.contains(&name.as_str()) { -20 } else { 0 };
         // Threads that the look-up thread starts have what it has.
-        let is_its_own = ["offwake-names", "offwake-build-i", "sock_diag"].contains(&name.as_str());
+        let is_its_own =
+            ["offwake-engines", "offwake-build-i", "offwake-sockets"].contains(&name.as_str());
         ensure!(*nice == expected || is_its_own, "{name} has {nice}: {values:?}");
     }
     running.interrupt()?;

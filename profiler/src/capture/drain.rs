@@ -14,7 +14,10 @@ use super::{
     counters::Counters,
     messages::{Lookup, OpenRecords, RecordBatch, StoreMessage, SurveyRequest, SurveyedSnapshot},
 };
-use crate::kernel::{self, ProgramTimer, Ring};
+use crate::{
+    kernel::{self, ProgramTimer, Ring},
+    own_threads,
+};
 
 /// A ring of 4 MiB holds 16,900 waits: 1.7 million a second on each CPU at this interval.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
@@ -80,6 +83,7 @@ impl Drain {
     /// kept. Returns what was not sent to the store any more, and how everybody stood at last.
     pub fn run(mut self, control: &Control) -> (RecordBatch, OpenRecords) {
         loop {
+            own_threads::pass();
             let is_last = control.stop.load(Ordering::Relaxed);
             // Taken before the rings are read: the survey is done, and what it sent is in them.
             let request =

@@ -1,35 +1,25 @@
 //! A recording in a file.
 
 use std::{
-    fs::{File, Permissions},
-    io::{self, Seek as _, SeekFrom, Write},
-    os::unix::fs::PermissionsExt as _,
+    io::{self, Write},
     path::{Path, PathBuf},
 };
 
-use super::{
-    disk_sync::DiskSync,
-    sink::{NewSlice, RemovedSlice, Sink, SliceOffsets},
+use super::sink::{NewSlice, RemovedSlice, Sink, SliceOffsets};
+use crate::{
+    parser::{Parser, ParserRole},
+    writer_process::WriterProcess,
 };
 
 /// A file that takes its name when the window opens, and is a recording from then on, whatever
-/// happens.
-#[derive(Debug)]
+/// happens. A [process](crate::writer_process) writes it.
 pub struct FileSink {
     path: PathBuf,
-    stage: Stage,
+    writer: WriterProcess,
+    has_begun: bool,
     /// Bytes up to the end of the last whole message.
     length: u64,
     offsets: SliceOffsets,
-    sync: Option<DiskSync>,
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// Beside its path, under another name.
-    Unnamed(Option<tempfile::NamedTempFile>),
-    /// At its path.
-    Named(File),
 }
 
 impl FileSink {
@@ -39,13 +29,16 @@ impl FileSink {
     ///
     /// If its directory can't be written to.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let stage = Stage::Unnamed(Some(new_file_beside(path)?));
+        Self::create_by(path, Parser::new(ParserRole::Writer))
+    }
+
+    fn create_by(path: &Path, process: Parser) -> io::Result<Self> {
         Ok(Self {
             path: path.to_path_buf(),
-            stage,
+            writer: WriterProcess::create(path, process)?,
+            has_begun: false,
             length: 0,
             offsets: SliceOffsets::default(),
-            sync: None,
         })
     }
 
@@ -58,7 +51,7 @@ impl FileSink {
     /// Whether there is a recording at the path.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        matches!(self.stage, Stage::Named(_))
+        self.has_begun
     }
 
     /// Bytes up to the end of the last whole message.
@@ -67,19 +60,13 @@ impl FileSink {
         self.length
     }
 
-    fn file(&mut self) -> io::Result<&mut File> {
-        match &mut self.stage {
-            Stage::Named(file) => Ok(file),
-            Stage::Unnamed(_) => Err(io::Error::other("the recording has not begun")),
-        }
-    }
-
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let length = self.length;
-        let file = self.file()?;
-        if let Err(error) = file.write_all(bytes) {
+        if !self.has_begun {
+            return Err(io::Error::other("the recording has not begun"));
+        }
+        if let Err(error) = self.writer.write(bytes) {
             // Readers can do without a message, but not with a part of one.
-            truncate(file, length)?;
+            self.writer.truncate(self.length)?;
             return Err(error);
         }
         self.length += bytes.len() as u64;
@@ -87,33 +74,23 @@ impl FileSink {
     }
 }
 
-/// A file in the same directory, so that it can take the other's name in one step.
-pub(super) fn new_file_beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let file = tempfile::Builder::new().prefix(".offwake-").tempfile_in(directory)?;
-    // Addresses of the kernel and of every program are in it.
-    file.as_file().set_permissions(Permissions::from_mode(0o600))?;
-    Ok(file)
-}
-
-fn truncate(file: &mut File, length: u64) -> io::Result<()> {
-    file.set_len(length)?;
-    file.seek(SeekFrom::Start(length)).map(drop)
+impl Drop for FileSink {
+    fn drop(&mut self) {
+        if !self.has_begun {
+            // It does so itself when we are gone, if it answers no more now.
+            let _gone = self.writer.discard();
+        }
+    }
 }
 
 impl Sink for FileSink {
     fn begin(&mut self, header: &[u8]) -> io::Result<()> {
-        let Stage::Unnamed(unnamed) = &mut self.stage else {
+        if self.has_begun {
             return Err(io::Error::other("the recording has begun already"));
-        };
-        let mut file = unnamed.take().ok_or_else(|| io::Error::other("the file is gone"))?;
-        file.write_all(header)?;
-        let file = file.persist(&self.path).map_err(|error| error.error)?;
-        self.sync = Some(DiskSync::start(&file, &self.path));
-        self.stage = Stage::Named(file);
+        }
+        self.writer.write(header)?;
+        self.writer.name()?;
+        self.has_begun = true;
         self.length = header.len() as u64;
         Ok(())
     }
@@ -123,23 +100,19 @@ impl Sink for FileSink {
         let offset = self.length;
         self.write(&slice.bytes)?;
         self.offsets.push(offset, slice.summary);
-        if let Some(sync) = &mut self.sync {
-            sync.wrote();
-        }
-        Ok(())
+        self.writer.wrote_slice()
     }
 
     fn remove_last(&mut self) -> io::Result<Option<RemovedSlice>> {
         let Some((offset, removed)) = self.offsets.pop() else { return Ok(None) };
-        truncate(self.file()?, offset)?;
+        self.writer.truncate(offset)?;
         self.length = offset;
         Ok(Some(removed))
     }
 
     fn end(&mut self, mark: &[u8]) -> io::Result<()> {
         self.write(mark)?;
-        self.file()?.sync_all()?;
-        self.sync.take().map_or(Ok(()), DiskSync::end)
+        self.writer.sync()
     }
 }
 
@@ -165,22 +138,47 @@ impl<W: Write + Send + 'static> Sink for PipeSink<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::net::UnixStream};
 
     use super::*;
+    use crate::{parser::Channel, writer_process};
+
+    fn create(path: &Path) -> FileSink {
+        let serve = |channel: &mut Channel<UnixStream>| writer_process::serve(channel);
+        FileSink::create_by(path, Parser::in_thread(serve)).unwrap()
+    }
 
     #[test]
     fn a_recording_that_gets_no_name_has_not_begun_and_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.offwake");
-        let mut sink = FileSink::create(&path).unwrap();
+        let mut sink = create(&path);
         fs::create_dir(&path).unwrap();
         sink.begin(b"header").unwrap_err();
         assert!(!sink.has_begun());
+        drop(sink);
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         fs::remove_dir(&path).unwrap();
-        let mut sink = FileSink::create(&path).unwrap();
+        drop(create(&path));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        let mut sink = create(&path);
         sink.begin(b"header").unwrap();
         assert!(sink.has_begun());
+    }
+
+    #[test]
+    fn what_is_longer_than_a_message_is_written_as_a_whole_and_the_kernel_says_why_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.offwake");
+        let mut sink = create(&path);
+        sink.begin(b"header").unwrap();
+        let long = vec![7; 5_000_000];
+        sink.write(&long).unwrap();
+        sink.end(b"end").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), [b"header".as_slice(), &long, b"end"].concat());
+        let nowhere = directory.path().join("none/x.offwake");
+        let serve = |channel: &mut Channel<UnixStream>| writer_process::serve(channel);
+        let refused = FileSink::create_by(&nowhere, Parser::in_thread(serve)).map(drop);
+        assert!(refused.unwrap_err().to_string().contains("No such file"));
     }
 }

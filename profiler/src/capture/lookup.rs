@@ -22,6 +22,7 @@ use crate::{
     files::Files,
     filesystems, fuse_servers, interrupts,
     lock_owners::find_lock_owners,
+    own_threads,
     parser::{Parser, ParserRole},
     pipe_holders,
     polled_files::{self, PolledFile},
@@ -56,6 +57,7 @@ pub(super) fn run(
     let mut of_searches = Diagnostics::new();
     let mut are_quotas_read = false;
     loop {
+        own_threads::pass();
         let mut is_idle = false;
         // A process before its mappings: those take longer, and it may end meanwhile.
         match lookups.recv_timeout(user_stacks.pause()) {
@@ -181,6 +183,7 @@ pub(super) fn run(
     add_all(&mut diagnostics, &of_stacks);
     add_all(&mut diagnostics, &of_searches);
     reader_process::add_diagnostics(&mut diagnostics);
+    own_threads::add_diagnostics(&mut diagnostics);
     let unanswered = reader_process::list_unanswered();
     let results =
         LookupResults { stacks, processes, files, interrupts, quotas, diagnostics, unanswered };

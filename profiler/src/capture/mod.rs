@@ -15,7 +15,6 @@ mod clocks;
 mod collector;
 mod control;
 mod counters;
-mod disk_sync;
 mod drain;
 mod file_sink;
 pub mod flight_recorder;
@@ -39,11 +38,11 @@ use std::{
     time::Duration,
 };
 
+pub use crate::writer_process::sync_directory_of;
 use clocks::own_cpu_time;
 use collector::Collector;
 use control::Control;
 use counters::Counters;
-pub use disk_sync::sync_directory_of;
 use drain::Drain;
 pub use file_sink::{FileSink, PipeSink};
 use join_in_time::{Lost, PATIENCE, join_in_time};
@@ -75,6 +74,7 @@ use crate::{
         TargetFilter,
     },
     lock_owners::find_lock_owners,
+    own_threads::{self, OwnThread},
     parser::{Parser, ParserRole},
     polled_files,
     privileges::{self, Task},
@@ -115,8 +115,8 @@ pub enum CaptureError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     /// A thread of the profiler could not be started, or died.
-    #[error("offwake's own {0} thread failed")]
-    Thread(&'static str),
+    #[error("offwake's own thread {} failed", .0.name())]
+    Thread(OwnThread),
     /// The format can't hold the recording.
     #[error("the recording can't be encoded: {0}")]
     Format(io::Error),
@@ -164,7 +164,7 @@ pub enum Exhausted {
     /// The sink can't take any more.
     Sink,
     /// A thread of the profiler has died: nothing that it did is done any more.
-    Thread(&'static str),
+    Thread(OwnThread),
 }
 
 impl<S: Sink> Armed<S> {
@@ -203,14 +203,14 @@ impl<S: Sink> Armed<S> {
         let (to_store, messages) = mpsc::sync_channel(MAX_STORE_MESSAGES);
         let store = {
             let control = Arc::clone(&control);
-            start("store", Task::Storing, move || store.run(&messages, &control))?
+            start(OwnThread::Store, Task::Storing, move || store.run(&messages, &control))?
         };
         let settling = Arc::clone(&shared);
         let lookup = {
             let to_store = to_store.clone();
             let names = plan.names.clone();
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
-            start("look-up", Task::LookingUp, move || {
+            start(OwnThread::LookUp, Task::LookingUp, move || {
                 reader_process::use_process(reading);
                 let unwinder = UnwinderClient::new(method, unwinding);
                 let stacks = StackProcessor::new(unwinder, max_stacks as usize)
@@ -228,7 +228,7 @@ impl<S: Sink> Armed<S> {
                 Drain::new(rings, collector, Arc::clone(&counters), programs, to_store.clone());
             // Attaching takes a while, and all that was sent meanwhile lies before the window.
             drain.drain_early_records();
-            start("drain", Task::Draining, move || drain.run(&control))?
+            start(OwnThread::Drain, Task::Draining, move || drain.run(&control))?
         };
         let mut armed =
             Self { kernel, counters, plan, control, to_store, lookups, drain, lookup, store };
@@ -324,13 +324,13 @@ impl<S: Sink> Capture<S> {
     pub fn exhausted(&self) -> Option<Exhausted> {
         let Armed { control, drain, lookup, store, .. } = &self.armed;
         let threads = [
-            ("drain", drain.is_finished()),
-            ("look-up", lookup.is_finished()),
-            ("store", store.is_finished()),
+            (OwnThread::Drain, drain.is_finished()),
+            (OwnThread::LookUp, lookup.is_finished()),
+            (OwnThread::Store, store.is_finished()),
         ];
         // None ends before the window is closed.
-        if let Some((name, _)) = threads.into_iter().find(|(_, is_finished)| *is_finished) {
-            Some(Exhausted::Thread(name))
+        if let Some((thread, _)) = threads.into_iter().find(|(_, is_finished)| *is_finished) {
+            Some(Exhausted::Thread(thread))
         } else if control.sink_failed.load(Ordering::Relaxed) {
             Some(Exhausted::Sink)
         } else {
@@ -357,7 +357,7 @@ impl<S: Sink> Capture<S> {
         // sends.
         let request = SurveyRequest::Snapshot(SnapshotRequest { reason, at, own_cpu });
         if !control.snapshots.submit(request, || !drain.is_finished()) {
-            return Err(CaptureError::Thread("drain"));
+            return Err(CaptureError::Thread(OwnThread::Drain));
         }
         Ok(surveyed?)
     }
@@ -372,7 +372,7 @@ impl<S: Sink> Capture<S> {
         let Armed { kernel, control, drain, .. } = &mut self.armed;
         let surveyed = kernel.survey(Survey::Snapshot);
         if !control.snapshots.submit(SurveyRequest::LongOpenWaits, || !drain.is_finished()) {
-            return Err(CaptureError::Thread("drain"));
+            return Err(CaptureError::Thread(OwnThread::Drain));
         }
         Ok(surveyed?)
     }
@@ -440,7 +440,7 @@ impl<S: Sink> Capture<S> {
         let (mut rest, mut open) = match drain.join() {
             Ok((rest, open)) => (Some(rest), open),
             Err(_panic) => {
-                broken = Some(CaptureError::Thread("drain"));
+                broken = Some(CaptureError::Thread(OwnThread::Drain));
                 (None, OpenRecords::default())
             }
         };
@@ -488,7 +488,7 @@ impl<S: Sink> Captured<S> {
                 open.add_sleepers(&last.sleepers);
             }
             Err(lost) => {
-                broken.get_or_insert(CaptureError::Thread("look-up"));
+                broken.get_or_insert(CaptureError::Thread(OwnThread::LookUp));
                 if lost == Lost::GivenUp {
                     // That thread can still send, so that the channel does not end.
                     let _died = to_store.send(StoreMessage::End);
@@ -496,7 +496,7 @@ impl<S: Sink> Captured<S> {
             }
         }
         drop(to_store);
-        let store = store.join().map_err(|_panic| CaptureError::Thread("store"))?;
+        let store = store.join().map_err(|_panic| CaptureError::Thread(OwnThread::Store))?;
         let closed_by = if broken.is_some() { ClosedBy::Failed } else { closed_by };
         let end =
             RecordingEnd { records: rest, open, results, names, closed_at, own_cpu, closed_by };
@@ -505,7 +505,7 @@ impl<S: Sink> Captured<S> {
 }
 
 fn start<T: Send + 'static>(
-    name: &'static str,
+    thread: OwnThread,
     task: Task,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, CaptureError> {
@@ -516,10 +516,7 @@ fn start<T: Send + 'static>(
         privileges::restrict_to(task);
         body()
     };
-    std::thread::Builder::new()
-        .name(format!("offwake-{name}"))
-        .spawn(with_no_more_rights)
-        .map_err(|_error| CaptureError::Thread(name))
+    own_threads::spawn(thread, with_no_more_rights).map_err(|_error| CaptureError::Thread(thread))
 }
 
 /// The settings as the command line has them.

@@ -25,6 +25,7 @@ use super::{
     },
     sink::{NewSlice, Sink, SliceSummary},
 };
+use crate::own_threads::{self, OwnThread};
 
 /// Has the kernel half send stacks again that the sink has dropped.
 pub(super) type ResendStacks = Box<dyn FnMut(&[StackId]) + Send>;
@@ -95,10 +96,13 @@ impl<S: Sink> Store<S> {
                 break;
             }
             // A mistake in here costs what it was made with, and not what is stored already.
-            let stored = catch_unwind(AssertUnwindSafe(|| self.store(message)));
+            let stored = catch_unwind(AssertUnwindSafe(|| {
+                own_threads::pass();
+                self.store(message);
+            }));
             if stored.is_err() {
                 self.closed_by_failure = ClosedBy::Failed;
-                let error = || io::Error::other(CaptureError::Thread("store"));
+                let error = || io::Error::other(CaptureError::Thread(OwnThread::Store));
                 self.failed.get_or_insert_with(error);
             }
             if self.failed.is_some() {

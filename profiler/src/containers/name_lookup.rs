@@ -9,7 +9,10 @@ use std::{
 use offwake_recording::{ContainerId, ContainerNames};
 
 use super::Host;
-use crate::privileges::{self, Task};
+use crate::{
+    own_threads::{self, OwnThread},
+    privileges::{self, Task},
+};
 
 /// The shortest time between two queries of the same engine.
 const QUERY_INTERVAL: Duration = Duration::from_millis(250);
@@ -38,11 +41,10 @@ impl NameLookup {
             let (requests, requested) = mpsc::channel();
             let (found, names) = mpsc::channel();
             // Without that thread, containers go by their ids.
-            let _started =
-                std::thread::Builder::new().name("offwake-names".to_owned()).spawn(move || {
-                    privileges::restrict_to(Task::AskingEngines);
-                    look_up_names(&Host::local(), &requested, &found);
-                });
+            let _started = own_threads::spawn(OwnThread::ContainerNames, move || {
+                privileges::restrict_to(Task::AskingEngines);
+                look_up_names(&Host::local(), &requested, &found);
+            });
             LookupThread { requests, names }
         });
         let _gone = thread.requests.send(id);

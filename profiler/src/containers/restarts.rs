@@ -3,14 +3,18 @@
 use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError},
     time::{Duration, Instant},
 };
 
 use offwake_recording::units::CgroupId;
 
 use super::{ContainerLocation, ContainerQuery, FoundContainer, Host, Resolved};
-use crate::privileges::{self, Task};
+use crate::{
+    capture::CaptureError,
+    own_threads::{self, OwnThread},
+    privileges::{self, Task},
+};
 
 /// How often the cgroup is checked. A runtime takes some 0.1 s from making one to starting a
 /// process.
@@ -48,19 +52,25 @@ impl RestartWatcher {
         let (restarted, restarts) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
         let query = resolved.restart_query();
-        // Without that thread, the container is lost when it stops, as without being followed.
-        let _started =
-            std::thread::Builder::new().name("offwake-follow".to_owned()).spawn(move || {
-                privileges::restrict_to(Task::AskingEngines);
-                watch(&host, &query, cgroup, id, &stopped, &restarted);
-            });
+        // Without that thread nobody would see the container start again: the run ends.
+        let _started = own_threads::spawn(OwnThread::Follow, move || {
+            privileges::restrict_to(Task::AskingEngines);
+            watch(&host, &query, cgroup, id, &stopped, &restarted);
+        });
         Self { restarts, _stop: stop }
     }
 
     /// A cgroup that the container has got since the last call.
-    #[must_use]
-    pub fn try_next_restart(&self) -> Option<CgroupId> {
-        self.restarts.try_recv().ok()
+    ///
+    /// # Errors
+    ///
+    /// If nobody watches any more: its thread has died.
+    pub fn try_next_restart(&self) -> Result<Option<CgroupId>, CaptureError> {
+        match self.restarts.try_recv() {
+            Ok(id) => Ok(Some(id)),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(CaptureError::Thread(OwnThread::Follow)),
+        }
     }
 
     #[cfg(test)]
@@ -80,6 +90,7 @@ fn watch(
     let depth = cgroup.components().count();
     let mut searched: Option<Instant> = None;
     while stopped.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        own_threads::pass();
         let mut now = cgroup_id(&cgroup);
         if now.is_none() && searched.is_none_or(|at| at.elapsed() >= SEARCH_INTERVAL) {
             if let Ok(FoundContainer { location: ContainerLocation::Cgroup(found), .. }) =

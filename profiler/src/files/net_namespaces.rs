@@ -16,6 +16,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::descriptor::namespace_number;
 use crate::{
+    own_threads::{self, OwnThread},
     privileges::{Task, restrict_to},
     proc_files::list_processes,
 };
@@ -45,7 +46,7 @@ pub(super) fn run_in<T: Send + 'static>(
         (number == namespace).then_some(file)
     })?;
     // A new thread enters the namespace, and ends there: no other thread ever is in one not its own.
-    let thread = std::thread::Builder::new().name("sock_diag".to_owned()).spawn(move || {
+    let thread = own_threads::spawn(OwnThread::NetNamespace, move || {
         restrict_to(Task::EnteringNamespaces);
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
         Some(query())

@@ -5,6 +5,8 @@ use std::{io, path::PathBuf};
 use aya::{EbpfError, maps::MapError, programs::ProgramError};
 use thiserror::Error;
 
+use crate::own_threads::OwnThread;
+
 /// Says what failed, on what, and what to do about it.
 #[derive(Debug, Error)]
 pub enum KernelError {
@@ -50,6 +52,9 @@ pub enum KernelError {
         /// The kernel's error.
         source: ProgramError,
     },
+    /// A thread that loads programs died.
+    #[error("offwake's own thread {} failed", .0.name())]
+    Thread(OwnThread),
     /// A map could not be used.
     #[error("cannot use the BPF map `{map}`: {}", chain(.source))]
     Map {

@@ -5,7 +5,6 @@
 use std::{
     collections::HashMap,
     num::NonZero,
-    panic,
     sync::{Mutex, PoisonError},
     thread,
 };
@@ -16,6 +15,7 @@ use aya::{
 };
 
 use super::KernelError;
+use crate::own_threads::{self, OwnThread};
 
 /// Three programs take long, and all others together as long as one of them.
 const MOST_AT_ONCE: usize = 4;
@@ -43,12 +43,12 @@ pub(super) fn load_programs(
     thread::scope(|scope| {
         // A thread that can't be started is no loss: this one loads what is left.
         let helpers: Vec<_> = (1..cpus.min(MOST_AT_ONCE))
-            .filter_map(|_| thread::Builder::new().spawn_scoped(scope, load_some).ok())
+            .filter_map(|_| own_threads::spawn_scoped(OwnThread::Load, scope, load_some).ok())
             .collect();
         let own = load_some();
         let of_helpers = helpers.into_iter().map(|helper| match helper.join() {
             Ok(loaded) => loaded,
-            Err(payload) => panic::resume_unwind(payload),
+            Err(_panic) => Err(KernelError::Thread(OwnThread::Load)),
         });
         std::iter::once(own).chain(of_helpers).collect()
     })

@@ -22,7 +22,7 @@ use offwake_recording::{
 
 use candidates::FutexWait;
 
-use crate::{reader_thread::ReaderThread, resident_memory::ResidentMemory};
+use crate::{own_threads::OwnThread, reader_thread::ReaderThread, resident_memory::ResidentMemory};
 
 /// The part of the window that a wait has to have taken.
 const MIN_SHARE: u64 = 10;
@@ -33,7 +33,7 @@ const MAX_WAITS: usize = 4_096;
 /// How long it may take in all.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-static READER: ReaderThread = ReaderThread::new("offwake-owners");
+static READER: ReaderThread = ReaderThread::new(OwnThread::LockOwners);
 
 /// Finds the owners of the locks that waits are for that have not ended, and are longer than a tenth of
 /// the window: those of the target first, then the waits of the owners themselves, then those of others.

@@ -7,9 +7,9 @@
 //!   checks           ◀──────── its answer ──
 //! ```
 //!
-//! There are two: `offwake-parser` for names, and `offwake-unwind` for stacks, so that neither
+//! Two of them parse: `offwake-parser` for names, and `offwake-unwind` for stacks, so that neither
 //! waits for the other. A third one, `offwake-reader`, reads what may never answer
-//! ([`crate::reader_process`]). Each is this program, started again, and locked in (`sandbox.rs`) before it
+//! ([`crate::reader_process`]), and `offwake-writer` writes to what may never answer ([`crate::writer_process`]). Each is this program, started again, and locked in (`sandbox.rs`) before it
 //! is asked anything. Its answers are believed no more than the files themselves. If it dies, does
 //! not answer in time or sends an invalid answer, then what it was asked for is missing, and is
 //! counted as such; it is started anew for the next question, a few times.
@@ -47,6 +47,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 pub(crate) use sandbox::{READABLE, lacking_parts as lacking_sandbox_parts};
 
 use crate::{
+    own_threads,
     privileges::{self, Task},
     scheduling,
 };
@@ -63,6 +64,8 @@ pub enum ParserRole {
     /// Reads the memory and the files of other processes. It has the right to, parses next to
     /// nothing, and may wait for ever for what it reads.
     Reader,
+    /// Writes a recording's file. It may wait for ever for the file system, and has no right but to write.
+    Writer,
 }
 
 /// What a process may do before it is given up.
@@ -82,7 +85,7 @@ struct Patience {
 }
 
 impl ParserRole {
-    const ALL: [Self; 3] = [Self::Names, Self::Stacks, Self::Reader];
+    const ALL: [Self; 4] = [Self::Names, Self::Stacks, Self::Reader, Self::Writer];
 
     /// The name of the process, by which the program knows that it was started to parse.
     fn name(self) -> &'static str {
@@ -90,6 +93,7 @@ impl ParserRole {
             Self::Names => "offwake-parser",
             Self::Stacks => "offwake-unwind",
             Self::Reader => "offwake-reader",
+            Self::Writer => "offwake-writer",
         }
     }
 
@@ -97,8 +101,13 @@ impl ParserRole {
     fn answers_while_recording(self) -> bool {
         match self {
             Self::Names => false,
-            Self::Stacks | Self::Reader => true,
+            Self::Stacks | Self::Reader | Self::Writer => true,
         }
+    }
+
+    /// How long the process may do nothing before it is given up.
+    pub(crate) fn idle_patience(self) -> Duration {
+        self.patience().idle
     }
 
     fn patience(self) -> Patience {
@@ -120,6 +129,15 @@ impl ParserRole {
                 busy: Duration::from_secs(60),
                 waiting: Duration::from_secs(30),
                 starts: 17,
+                kill: Duration::from_millis(20),
+            },
+            // A disk that is busy takes seconds, and all that a run writes may be waited for. What one has
+            // written no other one goes on with.
+            Self::Writer => Patience {
+                idle: Duration::from_secs(30),
+                busy: Duration::from_secs(300),
+                waiting: Duration::MAX,
+                starts: 1,
                 kill: Duration::from_millis(20),
             },
         }
@@ -358,6 +376,7 @@ fn start_program(role: ParserRole) -> io::Result<Running> {
         .current_dir("/")
         // Ctrl-C at the terminal is for offwake alone.
         .process_group(0)
+        .envs(own_threads::injection())
         .stdin(Stdio::from(OwnedFd::from(its)))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -385,6 +404,7 @@ pub fn run_if_requested(
     names: fn(&mut Channel<Stdin>),
     stacks: fn(&mut Channel<Stdin>),
     reader: fn(&mut Channel<Stdin>),
+    writer: fn(&mut Channel<Stdin>),
 ) -> Option<ExitCode> {
     let called = env::args_os().next()?;
     let role = ParserRole::ALL.into_iter().find(|role| called == role.name())?;
@@ -392,6 +412,7 @@ pub fn run_if_requested(
         ParserRole::Names => (names, sandbox::lock_in(role.name()).map(|_landlock| ())),
         ParserRole::Stacks => (stacks, sandbox::lock_in(role.name()).map(|_landlock| ())),
         ParserRole::Reader => (reader, sandbox::lock_in_reader(role.name())),
+        ParserRole::Writer => (writer, sandbox::lock_in_writer(role.name())),
     };
     // There is no way to say why: the process that started this one sees that it is gone.
     if let Err(_refused) = locked_in {
@@ -410,7 +431,9 @@ mod tests {
     #[test]
     fn a_view_knows_its_own_processes_by_their_names() {
         for role in ParserRole::ALL {
-            assert!(OWN_PROCESS_NAMES.contains(&role.name()), "{role:?}");
+            // None writes a file while there is a view.
+            let is_there = role != ParserRole::Writer;
+            assert_eq!(OWN_PROCESS_NAMES.contains(&role.name()), is_there, "{role:?}");
         }
     }
 }

@@ -119,6 +119,22 @@ pub(super) fn lock_in_reader(name: &str) -> io::Result<()> {
     }
 }
 
+/// Gives up all that writing a file does not take. It keeps its user, and root's right to write anywhere. When
+/// the other end is gone it ends by itself: there may be a file to be removed before.
+pub(super) fn lock_in_writer(name: &str) -> io::Result<()> {
+    set_name(&CString::new(name)?)?;
+    close_all_but_standard()?;
+    privileges::restrict_to(Task::Writing);
+    set_no_new_privs(true)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    for (resource, limit) in
+        [(Resource::Core, 0), (Resource::Memlock, 0), (Resource::Data, MAX_READER_DATA)]
+    {
+        set_limit(resource, limit)?;
+    }
+    Ok(())
+}
+
 /// The system calls that the reader may not make. It has no use for them, and they do more than read.
 /// Landlock is no help: who is in a domain of its own may not look into processes that are not.
 fn reader_filter() -> Result<BpfProgram, BackendError> {

@@ -28,7 +28,7 @@ impl TimeBudget {
     /// How long may be waited for the answer to the next question; none if that is too little.
     pub(crate) fn allowance(&mut self, now: Instant) -> Option<Duration> {
         let back = now.saturating_duration_since(self.at) / REFILL;
-        self.left = self.capacity.min(self.left + back);
+        self.left = self.capacity.min(self.left.saturating_add(back));
         self.at = now;
         (self.left >= LEAST).then_some(self.left)
     }

@@ -1,8 +1,10 @@
 //! What goes wrong on machines: offwake is killed, stopped, crowded and starved, and so is whom it looks at.
 //! Whatever comes of it is true, and what is lost is counted.
 
+mod hung_output;
 mod machine;
 mod own;
+mod own_threads;
 mod power;
 mod silent;
 mod targets;

@@ -35,7 +35,7 @@ use std::{
 
 use anyhow::anyhow;
 use clap::Parser as _;
-use offwake::{parser, privileges, reader_process, symbols, unwinder_process};
+use offwake::{parser, privileges, reader_process, symbols, unwinder_process, writer_process};
 use outcome::Outcome;
 
 fn main() -> ExitCode {
@@ -44,7 +44,8 @@ fn main() -> ExitCode {
         return fail(&anyhow!(error).context("cannot drop inheritable capabilities")).into();
     }
     let (names, stacks) = (symbols::serve, unwinder_process::serve);
-    if let Some(done) = parser::run_if_requested(names, stacks, reader_process::serve) {
+    let (reader, writer) = (reader_process::serve, writer_process::serve);
+    if let Some(done) = parser::run_if_requested(names, stacks, reader, writer) {
         return done;
     }
     let cli::Cli { console, command } = cli::Cli::parse();

@@ -7,12 +7,15 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use clap::error::ErrorKind;
 use offwake::{
-    capture::{Armed, Capture, Exhausted, Plan, Sink, SnapshotReason, Trigger, Written},
+    capture::{
+        Armed, Capture, CaptureError, Exhausted, Plan, Sink, SnapshotReason, Trigger, Written,
+    },
     containers::RestartWatcher,
     kernel::{FeatureStatus, Features, LogMessages, Need, Settings},
+    own_threads::{self, OwnThread},
     privileges, reader_process,
     symbols::NameSources,
     target::{Children, HeldCommand, Restarts, Streams, Target, TargetRequest},
@@ -74,8 +77,8 @@ enum Event {
     End(ClosedBy),
     /// A snapshot is asked for.
     SnapshotRequest(SnapshotReason),
-    /// The container that is followed has this cgroup now.
-    ContainerRestart(CgroupId),
+    /// The container that is followed has this cgroup now, or nobody follows it any more.
+    ContainerRestart(Result<CgroupId, CaptureError>),
     /// It is time to start the sampling clocks of CPUs that have come back.
     ClockTick,
     /// It is time to look for open waits that are too long for a trigger.
@@ -206,7 +209,9 @@ impl Session {
             };
             let handled = match (event, snapshots) {
                 (Event::End(closed_by), _) => break closed_by,
-                (Event::ContainerRestart(cgroup), _) => capture.add_target_cgroup(cgroup),
+                (Event::ContainerRestart(cgroup), _) => {
+                    cgroup.and_then(|cgroup| capture.add_target_cgroup(cgroup))
+                }
                 (Event::ClockTick, _) => {
                     if let (Err(error), false) = (capture.restart_silent_clocks(), has_clock_failed)
                     {
@@ -258,18 +263,25 @@ impl Session {
         // The sender is dropped when the thread ends, whether it returns or panics.
         let (running, ended) = oneshot::channel::<()>();
         let (closed, window_closed) = oneshot::channel::<()>();
-        let finish = scope.spawn(move || -> anyhow::Result<T> {
-            let _running = running;
-            let captured = capture.close(closed_by);
-            drop(closed);
-            let written = captured.finish()?;
-            if let Some(silent) = reader_process::describe_unanswered() {
-                let silent = on_one_line(&silent);
-                eprintln!("offwake: not answered: {silent}: names or stacks of theirs are missing");
-            }
-            privileges::restrict_unless_root(privileges::Task::Other);
-            afterwards(written)
-        });
+        let finish =
+            own_threads::spawn_scoped(OwnThread::Finish, scope, move || -> anyhow::Result<T> {
+                let _running = running;
+                let captured = capture.close(closed_by);
+                drop(closed);
+                let written = captured.finish()?;
+                if let Some(silent) = reader_process::describe_unanswered() {
+                    let silent = on_one_line(&silent);
+                    eprintln!(
+                        "offwake: not answered: {silent}: names or stacks of theirs are missing"
+                    );
+                }
+                if let Some(deaths) = own_threads::describe_deaths() {
+                    eprintln!("offwake: {deaths}");
+                }
+                privileges::restrict_unless_root(privileges::Task::Other);
+                afterwards(written)
+            })
+            .context("cannot start the thread that ends the recording")?;
         if let (false, Some(command)) = (has_ended, command) {
             // Its time is up; it would run on with nobody watching. Not before the window is closed:
             // what it is waiting for then has not ended, and who ends it is no waker of its threads.
@@ -281,7 +293,7 @@ impl Session {
                 drop(progress);
                 let result = finish
                     .join()
-                    .map_err(|_panic| anyhow!("the recording could not be ended"))??;
+                    .map_err(|_panic| CaptureError::Thread(OwnThread::Finish))??;
                 Ok(EndedSession { result, command: ended_command })
             }
             () = interrupts.recv() => {
@@ -420,6 +432,7 @@ async fn wait_for_end<S: Sink>(
                 if command.is_some_and(HeldCommand::has_ended) {
                     return ClosedBy::Command;
                 }
+                own_threads::pass();
                 match capture.exhausted() {
                     Some(Exhausted::Memory) => return ClosedBy::Memory,
                     Some(Exhausted::Sink) => return ClosedBy::DiskFull,
@@ -465,14 +478,14 @@ async fn wait_for_check(checks: Option<&mut Interval>) {
 }
 
 /// Waits until the container that is followed has another cgroup; for ever if none is.
-async fn wait_for_restart(restarts: Option<&RestartWatcher>) -> CgroupId {
+async fn wait_for_restart(restarts: Option<&RestartWatcher>) -> Result<CgroupId, CaptureError> {
     let Some(restarts) = restarts else { return std::future::pending().await };
     let mut polls = interval(POLL_INTERVAL);
     polls.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         polls.tick().await;
-        if let Some(cgroup) = restarts.try_next_restart() {
-            return cgroup;
+        if let Some(restart) = restarts.try_next_restart().transpose() {
+            return restart;
         }
     }
 }

@@ -17,12 +17,9 @@ use super::{
     snapshot::{FrameTables, RetainedSnapshot},
 };
 use crate::{
-    capture::{
-        disk_sync::sync_directory_of,
-        file_sink,
-        messages::{SnapshotReason, WaitCounts},
-    },
+    capture::messages::{SnapshotReason, WaitCounts},
     privileges::{self, Task},
+    writer_process::{self, sync_directory_of},
 };
 
 /// A half-written file, to be removed by whoever ends the program.
@@ -147,7 +144,7 @@ impl FileOutput {
         name_file: impl FnOnce(NamedTempFile) -> io::Result<PathBuf>,
     ) -> io::Result<PathBuf> {
         let (length, counts) = (snapshot.length(), snapshot.counts());
-        let file = file_sink::new_file_beside(&self.path)?;
+        let file = writer_process::new_file_beside(&self.path)?;
         set_partial_file(&self.partial_file, Some(file.path().to_path_buf()));
         let mut out = io::BufWriter::new(file);
         let written = snapshot.write(tables, &mut out).and_then(|()| out.flush());

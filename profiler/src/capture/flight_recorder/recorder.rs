@@ -33,6 +33,7 @@ use crate::{
         messages::{FrameNames, SnapshotEnd, SnapshotReason},
         sink::{NewSlice, Sink},
     },
+    own_threads::{self, OwnThread},
     parser::{Parser, ParserRole},
     symbols::{NamingRequest, ResolvedNames},
 };
@@ -93,7 +94,7 @@ impl FlightRecorder {
     pub fn to_files(plan: FlightRecorderPlan) -> io::Result<Self> {
         let retained = RetainedSlices::new(plan.retention, plan.max_memory);
         let output = FileOutput::new(plan);
-        let (messages, backlog, output) = start_output("offwake-write", output)?;
+        let (messages, backlog, output) = start_output(OwnThread::Write, output)?;
         Ok(Self {
             retained,
             messages: Some(messages),
@@ -111,17 +112,16 @@ impl FlightRecorder {
     ///
     /// If no thread can be started.
     pub fn to_viewer(retention: Retention, max_memory: usize, viewer: Viewer) -> io::Result<Self> {
-        let (messages, backlog, output) = start_output("offwake-view", ViewOutput(viewer))?;
+        let (messages, backlog, output) = start_output(OwnThread::View, ViewOutput(viewer))?;
         let (pending, to_look_up) = mpsc::channel();
         let named = messages.clone();
         // This thread ends when nobody can ask any more, and nobody waits for that: it may be in
         // the middle of a long file.
-        let _names =
-            std::thread::Builder::new().name("offwake-names".to_owned()).spawn(move || {
-                names::look_up(&to_look_up, &mut |found| {
-                    named.send(Message::LookedUpNames(found)).is_ok()
-                });
-            })?;
+        let _names = own_threads::spawn(OwnThread::ViewNames, move || {
+            names::look_up(&to_look_up, &mut |found| {
+                named.send(Message::LookedUpNames(found)).is_ok()
+            });
+        })?;
         Ok(Self {
             retained: RetainedSlices::new(retention, max_memory),
             messages: Some(messages),
@@ -217,14 +217,12 @@ impl Sink for FlightRecorder {
 /// The channel to a started output, its backlog, and its thread.
 type StartedOutput = (Sender<Message>, Arc<Backlog>, JoinHandle<io::Result<()>>);
 
-fn start_output(name: &str, output: impl SnapshotOutput) -> io::Result<StartedOutput> {
+fn start_output(thread: OwnThread, output: impl SnapshotOutput) -> io::Result<StartedOutput> {
     let backlog = Arc::new(Backlog::default());
     let (sender, messages) = mpsc::channel();
     let thread = {
         let backlog = Arc::clone(&backlog);
-        std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || write_snapshots(output, &messages, &backlog))?
+        own_threads::spawn(thread, move || write_snapshots(output, &messages, &backlog))?
     };
     Ok((sender, backlog, thread))
 }
@@ -241,6 +239,7 @@ fn write_snapshots(
     let mut tables = FrameTables::default();
     let mut last = Ok(());
     for message in messages {
+        own_threads::pass();
         match message {
             Message::Frames(frames, modules) => tables.add(frames, modules),
             Message::LookUpNames(naming) => {

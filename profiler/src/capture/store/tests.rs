@@ -10,6 +10,8 @@ use offwake_recording::{
 };
 use proptest::prelude::*;
 
+use crate::own_threads::OwnThread;
+
 use super::{
     super::{
         CaptureError, Captured,
@@ -311,7 +313,7 @@ fn a_look_up_thread_that_has_died_costs_names_alone() {
         broken: None,
     };
     let written = captured.finish().unwrap();
-    assert!(matches!(written.broken, Some(CaptureError::Thread("look-up"))), "{written:?}");
+    assert!(matches!(written.broken, Some(CaptureError::Thread(OwnThread::LookUp))), "{written:?}");
     check_broken_off(&written.sink.bytes, SLICES);
     let recording = stream::read(&written.sink.bytes[..], usize::MAX).unwrap();
     assert!(recording.stacks.stacks.contains_key(&STACK));
@@ -343,7 +345,7 @@ fn a_look_up_thread_that_never_ends_is_given_up_and_costs_names_alone() {
     };
     let written = captured.finish_within(Duration::from_millis(20)).unwrap();
     drop(end);
-    assert!(matches!(written.broken, Some(CaptureError::Thread("look-up"))), "{written:?}");
+    assert!(matches!(written.broken, Some(CaptureError::Thread(OwnThread::LookUp))), "{written:?}");
     check_broken_off(&written.sink.bytes, SLICES);
 }
 

@@ -12,7 +12,6 @@ use std::{
         Arc,
         mpsc::{Receiver, Sender, channel},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -23,6 +22,7 @@ use offwake_recording::{
 
 use super::{description::ModuleDescription, held_file::FileIdentity};
 use crate::{
+    own_threads::{self, OwnThread},
     privileges::{self, Task},
     reader_process,
 };
@@ -157,8 +157,7 @@ fn start_thread(
             }
         }
     };
-    let started = thread::Builder::new().name("offwake-build-id".to_owned()).spawn(body);
-    if let Err(error) = started {
+    if let Err(error) = own_threads::spawn(OwnThread::BuildIds, body) {
         log::warn!("cannot start the thread that reads build ids: {error}");
     }
     sender
@@ -170,7 +169,7 @@ fn read(job: &FileToDescribe) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::{fs::File, thread};
 
     use rustix::fs::FileType;
 

@@ -28,6 +28,7 @@ use anyhow::{Context as _, bail};
 use clap::error::ErrorKind;
 use offwake::{
     capture::flight_recorder::{FlightRecorder, Retention, Viewer},
+    own_threads::{self, OwnThread},
     top::{KeyAction, ViewState},
 };
 use offwake_analysis::top::{AnalysisError, Since, TargetState, TopAnalysis, TopData};
@@ -83,14 +84,12 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     );
     let recorder = FlightRecorder::to_viewer(Retention::Time(window), arguments.max_memory, viewer)
         .context("cannot start a thread")?;
-    let session = std::thread::Builder::new()
-        .name("offwake-session".to_owned())
-        .spawn(move || {
-            session.run(recorder, &PartialFile::default(), |written| {
-                written.broken.map_or(Ok(()), |error| Err(error.into()))
-            })
+    let session = own_threads::spawn(OwnThread::Session, move || {
+        session.run(recorder, &PartialFile::default(), |written| {
+            written.broken.map_or(Ok(()), |error| Err(error.into()))
         })
-        .context("cannot start a thread")?;
+    })
+    .context("cannot start a thread")?;
     let mut watch = Watch {
         remote,
         updates,

@@ -1,7 +1,7 @@
 //! Has a recording's file written to its disk every few seconds, so that a power failure costs no more
 //! than what came since.
 //!
-//! A thread of its own does it: on a busy disk that takes seconds, and the store must not wait.
+//! A thread of its own does it: on a busy disk that takes seconds, and who writes must not wait.
 
 use std::{
     fs::File,
@@ -11,11 +11,14 @@ use std::{
         Arc, Mutex, PoisonError,
         mpsc::{Receiver, SyncSender, sync_channel},
     },
-    thread::{self, JoinHandle},
+    thread::JoinHandle,
     time::{Duration, Instant},
 };
 
-use crate::scheduling;
+use crate::{
+    own_threads::{self, OwnThread},
+    scheduling,
+};
 
 /// How much time a power failure may cost. It is what journals of file systems have, too.
 pub(super) const INTERVAL: Duration = Duration::from_secs(5);
@@ -37,12 +40,11 @@ impl DiskSync {
         let (sender, receiver) = sync_channel(1);
         let started = file.try_clone().and_then(|file| {
             let (path, failed) = (path.to_path_buf(), Arc::clone(&failed));
-            let body = move || {
-                // The store starts it, and nothing is lost while it waits for a CPU.
+            own_threads::spawn(OwnThread::Sync, move || {
+                // Nothing is lost while it waits for a CPU.
                 scheduling::restore_priority();
                 run(&file, &path, &receiver, &failed);
-            };
-            thread::Builder::new().name("offwake-sync".to_owned()).spawn(body)
+            })
         });
         let running = match started {
             Ok(thread) => Some((sender, thread)),
@@ -68,7 +70,8 @@ impl DiskSync {
     pub(super) fn end(self) -> io::Result<()> {
         if let Some((requests, thread)) = self.running {
             drop(requests);
-            thread.join().map_err(|_panic| io::Error::other("what writes to the disk failed"))?;
+            // The file has just been written to its disk as it ends: what its death costs is said.
+            let _panic = thread.join();
         }
         let failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take();
         failed.map_or(Ok(()), Err)
@@ -84,6 +87,7 @@ fn run(file: &File, path: &Path, requests: &Receiver<()>, failed: &Mutex<Option<
     note(file.sync_all());
     sync_directory_of(path);
     for () in requests {
+        own_threads::pass();
         note(file.sync_data());
     }
 }

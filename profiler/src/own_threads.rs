@@ -1,0 +1,340 @@
+//! offwake's own threads: all that there are, and what the death of each costs.
+//!
+//! A thread that dies of a mistake of ours ends the run at once, with all that was recorded before, if nothing
+//! that it did can be done without. Any other costs what it alone brings, and that is said as the run
+//! ends. Nothing else starts threads, so that this list is whole.
+
+use std::{
+    cell::Cell,
+    env,
+    ffi::OsString,
+    io,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread::{Builder, JoinHandle, Scope, ScopedJoinHandle},
+};
+
+use offwake_recording::loss::Diagnostics;
+
+/// Has a thread panic, for tests: `offwake-drain` as it begins, `offwake-drain:300` the three-hundredth
+/// time that it has done what it does.
+const INJECTION: &str = "OFFWAKE_TEST_PANIC";
+
+/// A thread of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnThread {
+    /// The first one. It waits for the end.
+    Main,
+    /// Loads some of the programs.
+    Load,
+    /// Empties the rings.
+    Drain,
+    /// Looks up what the drain asks for.
+    LookUp,
+    /// Makes slices.
+    Store,
+    /// Ends the recording.
+    Finish,
+    /// Has the recording's file written to its disk, in the process that writes it.
+    Sync,
+    /// Asks for the names of containers.
+    ContainerNames,
+    /// Watches whether the container that is followed starts again.
+    Follow,
+    /// Has build ids read.
+    BuildIds,
+    /// Asks another network namespace for its sockets.
+    NetNamespace,
+    /// Finds who holds the locks that are waited for as the recording ends.
+    LockOwners,
+    /// Finds the files that are polled as the recording ends.
+    PolledFiles,
+    /// Writes snapshots into files.
+    Write,
+    /// Makes the figures of a live view.
+    View,
+    /// Looks names up for a live view.
+    ViewNames,
+    /// Records for a live view.
+    Session,
+}
+
+/// What the death of a thread costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeathCost {
+    /// The rest of the run, which ends at once.
+    Run,
+    /// This, for the rest of the run.
+    Part(&'static str),
+}
+
+impl OwnThread {
+    /// All of them.
+    pub const ALL: [Self; 17] = [
+        Self::Main,
+        Self::Load,
+        Self::Drain,
+        Self::LookUp,
+        Self::Store,
+        Self::Finish,
+        Self::Sync,
+        Self::ContainerNames,
+        Self::Follow,
+        Self::BuildIds,
+        Self::NetNamespace,
+        Self::LockOwners,
+        Self::PolledFiles,
+        Self::Write,
+        Self::View,
+        Self::ViewNames,
+        Self::Session,
+    ];
+
+    /// The thread's name, by which the kernel knows it too (its first 15 bytes).
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Main => "offwake",
+            Self::Load => "offwake-load",
+            Self::Drain => "offwake-drain",
+            Self::LookUp => "offwake-look-up",
+            Self::Store => "offwake-store",
+            Self::Finish => "offwake-finish",
+            Self::Sync => "offwake-sync",
+            Self::ContainerNames => "offwake-engines",
+            Self::Follow => "offwake-follow",
+            Self::BuildIds => "offwake-build-id",
+            Self::NetNamespace => "offwake-sockets",
+            Self::LockOwners => "offwake-owners",
+            Self::PolledFiles => "offwake-polled",
+            Self::Write => "offwake-write",
+            Self::View => "offwake-view",
+            Self::ViewNames => "offwake-names",
+            Self::Session => "offwake-session",
+        }
+    }
+
+    /// What its death costs.
+    #[must_use]
+    pub fn death_cost(self) -> DeathCost {
+        match self {
+            Self::Main
+            | Self::Load
+            | Self::Drain
+            | Self::LookUp
+            | Self::Store
+            | Self::Finish
+            | Self::Follow
+            | Self::Write
+            | Self::View
+            | Self::Session => DeathCost::Run,
+            Self::Sync => DeathCost::Part("the recording went to its disk only as it ended"),
+            Self::ContainerNames => DeathCost::Part("containers go by their ids"),
+            Self::BuildIds => DeathCost::Part("build ids of programs are missing"),
+            Self::NetNamespace => {
+                DeathCost::Part("sockets of other network namespaces have no addresses")
+            }
+            Self::LockOwners => DeathCost::Part("who held the locks at the end is not known"),
+            Self::PolledFiles => DeathCost::Part("which files were polled at the end is not known"),
+            Self::ViewNames => DeathCost::Part("functions have no names"),
+        }
+    }
+
+    fn bit(self) -> u64 {
+        1 << self as u32
+    }
+}
+
+/// Those that have died, as bits.
+static DEAD: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static CURRENT: Cell<OwnThread> = const { Cell::new(OwnThread::Main) };
+    static PASSES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Notes the death of the thread in which it is dropped.
+struct DeathWatch(OwnThread);
+
+impl Drop for DeathWatch {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            DEAD.fetch_or(self.0.bit(), Ordering::Relaxed);
+        }
+    }
+}
+
+/// Starts a thread.
+///
+/// # Errors
+///
+/// If the kernel refuses.
+pub fn spawn<T: Send + 'static>(
+    thread: OwnThread,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    Builder::new().name(thread.name().to_owned()).spawn(watched(thread, body))
+}
+
+/// Starts a thread that ends with a scope.
+///
+/// # Errors
+///
+/// If the kernel refuses.
+pub fn spawn_scoped<'scope, T: Send + 'scope>(
+    thread: OwnThread,
+    scope: &'scope Scope<'scope, '_>,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> io::Result<ScopedJoinHandle<'scope, T>> {
+    Builder::new().name(thread.name().to_owned()).spawn_scoped(scope, watched(thread, body))
+}
+
+fn watched<T>(thread: OwnThread, body: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    move || {
+        let _watch = DeathWatch(thread);
+        CURRENT.set(thread);
+        panic_if_injected(thread, 0);
+        body()
+    }
+}
+
+/// Tells that the calling thread has done once more what it does again and again. This is where tests have it
+/// panic.
+pub fn pass() {
+    PASSES.set(PASSES.get() + 1);
+    panic_if_injected(CURRENT.get(), PASSES.get());
+}
+
+/// # Panics
+///
+/// If a test wants it.
+fn panic_if_injected(thread: OwnThread, pass: u64) {
+    static INJECTED: OnceLock<Option<(String, u64)>> = OnceLock::new();
+    let injected = INJECTED.get_or_init(|| {
+        let wanted = env::var(INJECTION).ok()?;
+        let (name, pass) = wanted.split_once(':').unwrap_or((&wanted, "0"));
+        Some((name.to_owned(), pass.parse().ok()?))
+    });
+    let is_it = |(name, at): &(String, u64)| name == thread.name() && *at == pass;
+    assert!(!injected.as_ref().is_some_and(is_it), "{INJECTION} wants it");
+}
+
+/// Describes what the deaths of threads have cost, if they have cost something short of the run.
+#[must_use]
+pub fn describe_deaths() -> Option<String> {
+    let parts: Vec<String> = dead().filter_map(describe_death).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn describe_death(thread: OwnThread) -> Option<String> {
+    match thread.death_cost() {
+        DeathCost::Run => None,
+        DeathCost::Part(cost) => {
+            Some(format!("offwake's own thread {} failed: {cost}", thread.name()))
+        }
+    }
+}
+
+/// The threads that have died, as bits: a helper process tells them.
+pub(crate) fn dead_bits() -> u64 {
+    DEAD.load(Ordering::Relaxed)
+}
+
+/// Notes the deaths of a helper process's threads.
+pub(crate) fn note_dead(bits: u64) {
+    DEAD.fetch_or(bits, Ordering::Relaxed);
+}
+
+/// The environment that a helper process needs so that a test can have one of its threads panic.
+pub(crate) fn injection() -> Option<(&'static str, OsString)> {
+    env::var_os(INJECTION).map(|wanted| (INJECTION, wanted))
+}
+
+fn dead() -> impl Iterator<Item = OwnThread> {
+    let dead = DEAD.load(Ordering::Relaxed);
+    OwnThread::ALL.into_iter().filter(move |thread| dead & thread.bit() != 0)
+}
+
+/// Counts the threads that have died.
+pub(crate) fn add_diagnostics(all: &mut Diagnostics) {
+    let dead = dead().count() as u64;
+    if dead > 0 {
+        all.insert("own_threads_failed", dead);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    use super::*;
+
+    #[test]
+    fn each_has_a_name_of_its_own_and_is_in_the_list() {
+        for (index, thread) in OwnThread::ALL.into_iter().enumerate() {
+            assert_eq!(thread as usize, index, "{thread:?}");
+            let same = OwnThread::ALL.iter().filter(|other| other.name() == thread.name());
+            assert_eq!(same.count(), 1, "{thread:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_dies_is_noted_before_anybody_can_join_it_and_told_with_what_it_costs() {
+        let died = spawn(OwnThread::LockOwners, || panic!("on purpose")).unwrap();
+        died.join().unwrap_err();
+        spawn(OwnThread::View, || ()).unwrap().join().unwrap();
+        assert!(dead().any(|thread| thread == OwnThread::LockOwners));
+        assert!(!dead().any(|thread| thread == OwnThread::View));
+        let told = "offwake's own thread offwake-owners failed: who held the locks at the end is not known";
+        assert!(describe_deaths().unwrap().contains(told));
+        let mut diagnostics = Diagnostics::new();
+        add_diagnostics(&mut diagnostics);
+        assert!(diagnostics["own_threads_failed"] >= 1);
+    }
+
+    /// Where threads are started that are in no list: each with the reason.
+    const OTHERS: [(&str, &str); 3] = [
+        ("own_threads.rs", "starts those that are in the list"),
+        ("parser/mod.rs", "a parser in a thread, for tests and benchmarks alone"),
+        ("parser/sandbox.rs", "runs in a helper process, and ends it"),
+    ];
+
+    fn add_sources(directory: &Path, sources: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            let is_test = path.file_stem().unwrap() == "tests";
+            if path.is_dir() && !is_test {
+                add_sources(&path, sources);
+            } else if path.extension().is_some_and(|extension| extension == "rs") && !is_test {
+                sources.push(path);
+            }
+        }
+    }
+
+    #[test]
+    fn no_thread_is_started_that_is_not_in_the_list() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+        let mut sources = Vec::new();
+        add_sources(&root, &mut sources);
+        assert!(sources.len() > 100, "{sources:?}");
+        for path in sources {
+            let name = path.strip_prefix(&root).unwrap().to_str().unwrap();
+            let text = fs::read_to_string(&path).unwrap();
+            let text = text.split("#[cfg(test)]\nmod ").next().unwrap();
+            for start in [
+                "thread::spawn(",
+                "Builder::new()\n        .name(",
+                "thread::Builder",
+                "scope.spawn(",
+            ] {
+                let is_known = OTHERS.iter().any(|(other, _reason)| *other == name);
+                assert!(!text.contains(start) || is_known, "{name} starts a thread: {start}");
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The death of any of offwake's own threads ends the run at once, or costs what that thread alone brings: by
+//! a panic that offwake injects where `OFFWAKE_TEST_PANIC` says so.
+
+use std::{fs, path::Path, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use offwake::own_threads::{DeathCost, OwnThread};
+use offwake_tests::{
+    docker::Engine,
+    offwake::{Offwake, Outcome},
+    paths,
+    report::Report,
+    workload::Workload,
+};
+
+/// Who has lost a thread without which there is nothing to record ends by itself, long before this.
+const AT_ONCE: Duration = Duration::from_secs(40);
+
+/// What has such a thread at work.
+enum Scenario {
+    /// Recording a workload. The panic comes when the thread has done so often what it does, or as it begins.
+    Workload { name: &'static str, passes: u64, arguments: &'static [&'static str] },
+    /// Recording a container.
+    Container { arguments: &'static [&'static str] },
+    /// None of `record`.
+    Elsewhere(&'static str),
+}
+
+const fn recording(passes: u64) -> Scenario {
+    Scenario::Workload { name: "futex-handoff", passes, arguments: &[] }
+}
+
+fn scenario(thread: OwnThread) -> Scenario {
+    match thread {
+        // Every 20 ms.
+        OwnThread::Main => recording(150),
+        OwnThread::Load | OwnThread::Finish | OwnThread::BuildIds => recording(0),
+        OwnThread::Sync => recording(0),
+        // Every 10 ms, the time before the window included.
+        OwnThread::Drain => recording(500),
+        // As often as it is asked something, and every few milliseconds.
+        OwnThread::LookUp => recording(1000),
+        // With every second, and with what was looked up.
+        OwnThread::Store => recording(10),
+        OwnThread::LockOwners => {
+            Scenario::Workload { name: "mutex-held-by-left", passes: 0, arguments: &[] }
+        }
+        OwnThread::PolledFiles => {
+            Scenario::Workload { name: "polled-left-hangs", passes: 0, arguments: &[] }
+        }
+        OwnThread::NetNamespace => {
+            Scenario::Workload { name: "between-namespaces", passes: 0, arguments: &[] }
+        }
+        OwnThread::Write => {
+            Scenario::Workload { name: "futex-handoff", passes: 0, arguments: &["--keep", "5s"] }
+        }
+        OwnThread::ContainerNames => Scenario::Container { arguments: &[] },
+        OwnThread::Follow => Scenario::Container { arguments: &["--follow"] },
+        OwnThread::View | OwnThread::ViewNames | OwnThread::Session => Scenario::Elsewhere("top"),
+    }
+}
+
+/// Records until offwake ends by itself, or for two seconds if it loses nothing but a part.
+fn record(thread: OwnThread, passes: u64, arguments: &[&str]) -> Result<Outcome> {
+    let panics = match passes {
+        0 => thread.name().to_owned(),
+        passes => format!("{}:{passes}", thread.name()),
+    };
+    let mut offwake = Offwake::record()?
+        .env("OFFWAKE_TEST_PANIC", &panics)
+        .args(["-o", "x.offwake"])
+        .args(arguments);
+    // Who has to end by itself gets no end from elsewhere.
+    if matches!(thread.death_cost(), DeathCost::Part(_)) || thread == OwnThread::Finish {
+        offwake = offwake.args(["-d", "2s"]);
+    }
+    offwake.start()?.outcome_within(AT_ONCE)
+}
+
+/// Demands what the death of a thread may cost, and returns what is left of the recording.
+fn check(thread: OwnThread, outcome: &Outcome) -> Result<Option<Report>> {
+    let said = &outcome.stderr;
+    // A helper process has no standard error.
+    let is_told = thread == OwnThread::Sync || said.contains("OFFWAKE_TEST_PANIC wants it");
+    ensure!(is_told, "there was no such thread: {outcome}");
+    match thread.death_cost() {
+        DeathCost::Part(cost) => {
+            let words = format!("offwake's own thread {} failed: {cost}", thread.name());
+            ensure!(outcome.status.success() && said.contains(&words), "{outcome}");
+            let report = report(outcome)?;
+            ensure!(report.recording.is_whole(), "{:?}", report.recording);
+            // The look-up thread counts, and some die only afterwards.
+            if !matches!(thread, OwnThread::Sync) {
+                ensure!(report.loss_count("own_threads_failed") == 1, "{:?}", report.loss);
+            }
+            Ok(Some(report))
+        }
+        DeathCost::Run => {
+            ensure!(!outcome.status.success(), "{outcome}");
+            // The first thread is all that could say more than its panic.
+            if thread != OwnThread::Main {
+                let words = match thread {
+                    // It is gone with what it had to write.
+                    OwnThread::Write => "the thread that writes snapshots has died".to_owned(),
+                    _ => format!("offwake's own thread {} failed", thread.name()),
+                };
+                ensure!(said.contains(&words), "{outcome}");
+            }
+            // Nothing was recorded before.
+            if matches!(thread, OwnThread::Load | OwnThread::Follow | OwnThread::Write) {
+                return Ok(None);
+            }
+            report(outcome).map(Some)
+        }
+    }
+}
+
+fn report(outcome: &Outcome) -> Result<Report> {
+    outcome.report_of("x.offwake", &["-o", "x.json", "--full"])?.report("x.json")
+}
+
+#[test]
+fn the_death_of_any_thread_ends_the_run_or_costs_what_it_alone_brings() -> Result<()> {
+    for thread in OwnThread::ALL {
+        let Scenario::Workload { name, passes, arguments } = scenario(thread) else { continue };
+        let workload = Workload::start(name)?;
+        let pids = workload.pids();
+        let outcome = record(thread, passes, &[&["-p", pids.as_str()], arguments].concat())
+            .with_context(|| format!("{thread:?}"))?;
+        eprintln!("{thread:?} after {:?}: {}", outcome.ran_for, outcome.stderr);
+        let report = check(thread, &outcome).with_context(|| format!("{thread:?}"))?;
+        if let Some(report) = report {
+            ensure!(report.window.duration_ns > 300_000_000, "{thread:?}: {:?}", report.window);
+            let blocked: u64 = report.threads.iter().map(|thread| thread.blocked_ns).sum();
+            ensure!(blocked > 0, "{thread:?}: the waits are gone: {outcome}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_death_of_a_thread_for_containers_ends_the_run_or_costs_their_names() -> Result<()> {
+    let engine = Engine::start()?;
+    let volume = paths::scratch_directory()?;
+    let container =
+        engine.run("offwake-watched", volume.path(), "while true; do sleep 0.01; done")?;
+    for thread in OwnThread::ALL {
+        let Scenario::Container { arguments } = scenario(thread) else { continue };
+        let id = container.id()?;
+        let outcome = record(thread, 0, &[&["--container", id.as_str()], arguments].concat())?;
+        eprintln!("{thread:?} after {:?}: {}", outcome.ran_for, outcome.stderr);
+        if let Some(report) = check(thread, &outcome).with_context(|| format!("{thread:?}"))? {
+            ensure!(!report.threads.is_empty(), "{outcome}");
+        }
+    }
+    drop(container);
+    engine.end()
+}
+
+/// Whoever starts another kind of thread, or helper process, has to say in docs/reliability.md what its death
+/// costs.
+#[test]
+fn each_thread_is_in_the_table_of_what_its_death_costs() -> Result<()> {
+    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reliability.md");
+    let document = fs::read_to_string(&document)?;
+    for thread in OwnThread::ALL {
+        let row =
+            document.lines().find(|line| line.starts_with(&format!("| `{}` ", thread.name())));
+        let row = row.with_context(|| format!("no row of {}", thread.name()))?;
+        if let DeathCost::Part(cost) = thread.death_cost() {
+            ensure!(row.contains(cost), "{row}");
+        }
+        if let Scenario::Elsewhere(where_) = scenario(thread) {
+            ensure!(row.contains(where_), "{row}");
+        }
+    }
+    Ok(())
+}
