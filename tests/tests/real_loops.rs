@@ -32,8 +32,9 @@ use offwake_tests::{
 };
 
 /// The part of the blame that says anything which must be right, on any machine. The rest of the time is `event_loop`,
-/// and how much that is depends on how long the loop is awake: what comes then wakes nobody. Beside six compilers on
-/// two CPUs it was up to 28 % of the time, where a quiet machine has 0 to 7 %, so that a share of all time can't be asked for.
+/// and how much that is depends on how long the loop is awake: what comes then wakes nobody. With nothing else on two
+/// CPUs it was 2 to 9 % of the time where requests come one by one, 8 to 18 % beside a timer of the loop's own, and 42 % of
+/// Node's pipelined ones; beside compilers up to 28 % of those one by one. So a share of all time can't be asked for.
 const RIGHT_OF_SAID: f64 = 0.95;
 
 /// The same where Go's runtime has timers of its own: one that is due may be taken for what was waited for.
@@ -46,8 +47,13 @@ const RIGHT: f64 = 0.9;
 /// answered in the same slice of the loop, from nobody knows which of the two servers.
 const RIGHT_BESIDE_OTHERS: f64 = 0.4;
 
-/// The same where requests wait for the one connection to each server: most of what these are asked wakes nobody.
-const RIGHT_IN_QUEUE: f64 = 0.15;
+/// The same where requests wait for the one connection to each server: most of what these are asked wakes nobody. It was
+/// 13 to 90 % with nothing else on the machine.
+const RIGHT_IN_QUEUE: f64 = 0.05;
+
+/// The part of all time that must be right where nobody else has the server ask an upstream, and the server's threads ask
+/// it: who hands a job to one of several idle threads need not wake the one that takes it. It was 75 %.
+const RIGHT_WITH_THREADS: f64 = 0.6;
 
 /// The part of the blame that may go through a bystander: one of the sixty requests that are recorded. Where Go's or
 /// tokio's workers share a loop, an answer that one of them got may be given by another that was woken by a bystander's.
@@ -119,12 +125,19 @@ const BOTH_DIRECTIONS: [Situation; 2] = [TO_ONE, TO_OTHER];
 #[derive(Clone, Copy)]
 struct Bounds {
     right: f64,
+    /// The same where nobody else has the server ask an upstream.
+    right_alone: f64,
     right_of_said: f64,
     wrong: f64,
 }
 
-const BESIDE_OTHERS: Bounds =
-    Bounds { right: RIGHT_BESIDE_OTHERS, right_of_said: RIGHT_OF_SAID, wrong: WRONG };
+const BESIDE_OTHERS: Bounds = Bounds {
+    right: RIGHT_BESIDE_OTHERS,
+    right_alone: RIGHT,
+    right_of_said: RIGHT_OF_SAID,
+    wrong: WRONG,
+};
+const WITH_THREADS: Bounds = Bounds { right_alone: RIGHT_WITH_THREADS, ..BESIDE_OTHERS };
 const IN_QUEUE: Bounds = Bounds { right: RIGHT_IN_QUEUE, ..BESIDE_OTHERS };
 const BESIDE_TIMERS_OF_GO: Bounds =
     Bounds { right_of_said: RIGHT_OF_SAID_BESIDE_TIMERS_OF_GO, ..BESIDE_OTHERS };
@@ -176,7 +189,7 @@ fn check_mode(
         let client = Clients { path, pause_ms: 2, at_once, number: 1 }.start(&port)?;
         let name = format!("{name}, {}", situation.name);
         let bounds = match others_of_upstream {
-            0 => Bounds { right: RIGHT, wrong: WRONG_ALONE, ..bounds },
+            0 => Bounds { right: bounds.right_alone, wrong: WRONG_ALONE, ..bounds },
             _ => bounds,
         };
         check_client(&name, bounds, &client, &server, &upstreams[asked])
@@ -287,7 +300,7 @@ fn a_client_of_asyncio_waits_for_its_upstream() -> Result<()> {
         ("timer", &BOTH_DIRECTIONS, BESIDE_OTHERS),
         ("one-connection", &BOTH_DIRECTIONS, IN_QUEUE),
         // With others that have its threads ask another upstream, up to a tenth of the time is still theirs.
-        ("threads", &[ALONE], BESIDE_OTHERS),
+        ("threads", &[ALONE], WITH_THREADS),
     ];
     check("asyncio", &modes, &|mode, port, [one, other]| {
         script("python3", "loop.py", &[port, one, other, mode])
