@@ -14,7 +14,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    os::fd::{AsRawFd as _, RawFd},
+    os::fd::AsRawFd as _,
     sync::atomic::Ordering::SeqCst,
     time::Duration,
 };
