@@ -191,6 +191,24 @@ fn who_asks_for_nothing_waits_for_all_that_comes() {
     }
 }
 
+/// A pool's only thread: U prepares what A waits for, and has the pool do the rest, which B uses as well. Of what
+/// U put there while the pool was awake for B nobody saw anything.
+#[test]
+fn what_comes_after_a_clients_answer_was_not_put_there_by_that_client() {
+    for mailboxes in SEPARATE {
+        let scene = Scene::new(24)
+            .thread(A, FUTEX, "##..................####", &[LOOP])
+            .thread(LOOP, FUTEX, "..##....#....#....######", &[U, B, B, B])
+            .thread(U, FUTEX, "########################", &[])
+            .thread(B, FUTEX, "########.####.####.#####", &[LOOP, LOOP, LOOP]);
+        assert_eq!(
+            mailboxes.blame(scene),
+            ticks(&[("work 20", 2), ("event_loop", 16)]),
+            "{mailboxes:?}"
+        );
+    }
+}
+
 /// All wait for one semaphore and post it: it is handed round, and nothing is asked for.
 #[test]
 fn a_semaphore_that_is_handed_round_is_no_mailbox() {

@@ -6,6 +6,7 @@
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.ThreadLocalRandom;
 
 public class Executor {
     static final Semaphore WANTED = new Semaphore(0), DONE = new Semaphore(0);
@@ -56,7 +57,8 @@ public class Executor {
                 Thread.sleep(otherJob);
                 return null;
             }).get();
-            Thread.sleep(2);
+            // At any time of the maker's: else both can be in step, and one always comes while the pool is awake.
+            Thread.sleep(ThreadLocalRandom.current().nextInt(5, 40));
         });
         System.out.println("ready");
         System.in.read();

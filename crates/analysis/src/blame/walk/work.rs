@@ -66,6 +66,15 @@ impl Walker<'_> {
         let Some((_, pattern)) = blame.pattern(wait) else { return WorkStep::NoWorkWait };
         let is_passed_on = pattern.work_wait == WorkWait::PassedOn;
         if !is_passed_on && pattern.mailbox.is_some_and(|mailbox| !self.is_served_from(mailbox)) {
+            if pattern.work_wait == WorkWait::Request
+                && leg.at.expects == Expects::Answer
+                && self.has_served_giver(wait, leg)
+            {
+                // It was done with what a client had asked for before it gave the waiter anything: whoever
+                // put that into the mailbox did so while the thread was awake.
+                self.push(NOT_EXPLAINED, rest.length(), leg.at);
+                return WorkStep::Done;
+            }
             return WorkStep::NoWorkWait;
         }
         match (pattern.work_wait, leg.at.expects) {
