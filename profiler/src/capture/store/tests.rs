@@ -283,7 +283,7 @@ fn a_store_that_panics_keeps_what_it_had_stored() {
     // The first slice comes with the window's opening, and has no records yet.
     let sink = Panicking { memory: MemorySink::default(), slices_left: Some(6) };
     let written = all_but_the_end(sink).close(end());
-    assert!(written.failed.is_some_and(|error| error.to_string().contains("store thread")));
+    assert!(written.failed.is_some_and(|error| error.to_string().contains("offwake-store failed")));
     check_broken_off(&written.sink.memory.bytes, 5);
 }
 
