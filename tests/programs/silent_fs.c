@@ -15,47 +15,28 @@
  *   served   has its stack in memory whose pages another thread would have to serve (userfaultfd), and sleeps
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/fuse.h>
+#include "fuse_server.h"
+
 #include <linux/userfaultfd.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #define MAPPED (1 << 20)
 #define SLOW_FILES 20
 
 static const char NAME[] = "file";
 static const uint64_t FILE_ID = 2;
-static int device;
 static pid_t program;
 static volatile sig_atomic_t silent;
 static int silent_on_close_alone, slow;
 static char content[MAPPED];
-
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static void reply(uint64_t unique, int error, const void *body, size_t size) {
-    static char buffer[MAPPED + 4096];
-    struct fuse_out_header *header = (struct fuse_out_header *)buffer;
-    *header = (struct fuse_out_header){.unique = unique, .error = -error, .len = sizeof *header + size};
-    if (size) memcpy(buffer + sizeof *header, body, size);
-    if (write(device, buffer, header->len) < 0 && errno != ENOENT) fail("reply");
-}
 
 static struct fuse_attr attributes(uint64_t id) {
     struct fuse_attr attr = {.ino = id, .nlink = 1, .blksize = 4096};
@@ -66,14 +47,9 @@ static struct fuse_attr attributes(uint64_t id) {
 
 static void serve(const struct fuse_in_header *in, const void *body) {
     switch (in->opcode) {
-    case FUSE_INIT: {
-        const struct fuse_init_in *wanted = body;
-        struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION};
-        out.max_readahead = wanted->max_readahead;
-        out.max_write = 4096;
-        reply(in->unique, 0, &out, sizeof out);
+    case FUSE_INIT:
+        reply_to_init(in, body, 4096, 0);
         break;
-    }
     case FUSE_LOOKUP: {
         /* `file`, `file1`, `file2` … */
         const char *name = body;
@@ -222,16 +198,13 @@ int main(int count, char **arguments) {
     if (count == 3) return run(arguments[1], arguments[2]);
     if (count != 4) return 2;
     const char *directory = arguments[1], *what = arguments[3];
-    char path[4096], options[128];
+    char path[4096];
     slow = strcmp(what, "slow") == 0;
     silent_on_close_alone = strcmp(what, "close") == 0;
     int itself = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     if (itself < 0 || read(itself, content, MAPPED) <= 0) fail("itself");
     if (strcmp(arguments[2], "own") == 0) enter_own_namespaces();
-    device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    if (device < 0) fail("/dev/fuse");
-    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
-    if (mount("silent_fs", directory, "fuse", MS_NOSUID | MS_NODEV, options)) fail("mount");
+    mount_on(directory, "silent_fs");
     snprintf(path, sizeof path, "%s/%s", directory, NAME);
     sigset_t begin;
     sigemptyset(&begin);
@@ -250,8 +223,8 @@ int main(int count, char **arguments) {
     sigprocmask(SIG_UNBLOCK, &begin, 0);
     for (;;) {
         static char request[MAPPED + 4096];
-        ssize_t length = read(device, request, sizeof request);
-        if (length < 0 && (errno == EINTR || errno == EAGAIN || errno == ENOENT)) continue;
+        ssize_t length = read_request(request, sizeof request);
+        if (length == 0) continue;
         if (length < 0) return 0;
         if (silent && slow) {
             struct timespec pause = {0, 400000000};

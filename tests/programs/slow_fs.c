@@ -12,23 +12,17 @@
  *   page        each holder reads pages that nobody has read before, the other one reads a page that is on its way
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/fuse.h>
+#include "fuse_server.h"
+
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #define PAGE 4096
 #define HOLDERS 3
@@ -38,17 +32,12 @@
 
 enum { ROOT = 1, OTHER_FOLDER = 2, FIRST_FILE = 10 };
 
-static int device, logged;
+static int logged;
 static const char *directory, *what;
 /* The last is for the one that stands by. */
 static long pauses_ms[HOLDERS + 1];
 /* The page that was last asked for: one more than the holder's number, and the page's. */
 static _Atomic uint64_t *asked;
-
-static void fail(const char *call) {
-    perror(call);
-    exit(1);
-}
 
 static unsigned long now(void) {
     struct timespec at;
@@ -64,14 +53,6 @@ static void sleeps(long us) {
 static void log_time(const char *name, int number, unsigned long from, unsigned long to) {
     if (number < 0) dprintf(logged, "%s %lu %lu\n", name, from, to);
     else dprintf(logged, "%s-%d %lu %lu\n", name, number, from, to);
-}
-
-static void reply(uint64_t unique, int error, const void *body, size_t size) {
-    char buffer[PAGE * 2];
-    struct fuse_out_header header = {.unique = unique, .error = -error, .len = sizeof header + size};
-    memcpy(buffer, &header, sizeof header);
-    if (size) memcpy(buffer + sizeof header, body, size);
-    if (write(device, buffer, header.len) < 0 && errno != ENOENT) fail("reply");
 }
 
 /* Takes the time that an answer for a holder takes. */
@@ -96,15 +77,9 @@ static uint64_t find(const char *name) {
 
 static void serve(const struct fuse_in_header *in, const void *body) {
     switch (in->opcode) {
-    case FUSE_INIT: {
-        const struct fuse_init_in *wanted = body;
-        struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION};
-        out.max_readahead = wanted->max_readahead;
-        out.max_write = PAGE;
-        out.flags = wanted->flags & FUSE_PARALLEL_DIROPS;
-        reply(in->unique, 0, &out, sizeof out);
+    case FUSE_INIT:
+        reply_to_init(in, body, PAGE, FUSE_PARALLEL_DIROPS);
         break;
-    }
     case FUSE_LOOKUP: {
         uint64_t id = find(body);
         struct fuse_entry_out out = {.nodeid = id, .attr = attributes(id), .entry_valid = 600, .attr_valid = 600};
@@ -165,8 +140,8 @@ __attribute__((noreturn)) static void *serve_all(void *unused) {
     prctl(PR_SET_NAME, "serves");
     for (;;) {
         _Alignas(8) char request[PAGE * 4];
-        ssize_t length = read(device, request, sizeof request);
-        if (length < 0 && (errno == EINTR || errno == EAGAIN || errno == ENOENT)) continue;
+        ssize_t length = read_request(request, sizeof request);
+        if (length == 0) continue;
         if (length < 0) exit(0);
         serve((void *)request, request + sizeof(struct fuse_in_header));
     }
@@ -245,7 +220,6 @@ static void begin(void *(*function)(void *), int number) {
 }
 
 int main(int count, char **arguments) {
-    char options[128];
     if (count != 4 + HOLDERS) return 2;
     directory = arguments[1];
     what = arguments[3];
@@ -255,10 +229,7 @@ int main(int count, char **arguments) {
     asked = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (logged < 0 || asked == MAP_FAILED) fail("log");
     if (unshare(CLONE_NEWNS) || mount(0, "/", 0, MS_REC | MS_PRIVATE, 0)) fail("unshare");
-    device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    if (device < 0) fail("/dev/fuse");
-    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
-    if (mount("slow_fs", directory, "fuse", MS_NOSUID | MS_NODEV, options)) fail("mount");
+    mount_on(directory, "slow_fs");
     for (int process = 0; process < 2; process++) {
         pid_t child = fork();
         if (child < 0) fail("fork");

@@ -6,17 +6,11 @@
  * writes what it has under a name that ends in `.offwake` to the file KEPT.
  */
 #define _GNU_SOURCE
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/fuse.h>
+#include "fuse_server.h"
+
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define FILES 64
 #define FIRST 2
@@ -31,21 +25,7 @@ struct file {
 };
 
 static struct file files[FILES];
-static int device;
 static volatile sig_atomic_t silent;
-
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static void reply(uint64_t unique, int error, const void *body, size_t size) {
-    static char buffer[REQUEST + 4096];
-    struct fuse_out_header *header = (struct fuse_out_header *)buffer;
-    *header = (struct fuse_out_header){.unique = unique, .error = -error, .len = sizeof *header + size};
-    if (size) memcpy(buffer + sizeof *header, body, size);
-    if (write(device, buffer, header->len) < 0 && errno != ENOENT) fail("reply");
-}
 
 static struct file *file_of(uint64_t id) {
     return id >= FIRST && id < FIRST + FILES ? &files[id - FIRST] : 0;
@@ -82,15 +62,9 @@ static void rename_file(uint64_t unique, const char *from, const char *to) {
 static void serve(const struct fuse_in_header *in, const char *body) {
     struct file *file = file_of(in->nodeid);
     switch (in->opcode) {
-    case FUSE_INIT: {
-        const struct fuse_init_in *wanted = (const void *)body;
-        struct fuse_init_out out = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION};
-        out.max_readahead = wanted->max_readahead;
-        out.max_write = 128 << 10;
-        out.flags = FUSE_BIG_WRITES;
-        reply(in->unique, 0, &out, sizeof out);
+    case FUSE_INIT:
+        reply_to_init(in, body, 128 << 10, FUSE_BIG_WRITES);
         break;
-    }
     case FUSE_LOOKUP: {
         struct file *found = find(body);
         if (!found) return reply(in->unique, ENOENT, 0, 0);
@@ -195,13 +169,9 @@ static void keep(const char *path) {
 
 int main(int count, char **arguments) {
     static char request[REQUEST + 4096];
-    char options[128];
     int is_kept = 0;
     if (count != 3) return 2;
-    device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
-    if (device < 0) fail("/dev/fuse");
-    snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
-    if (mount("stopping_fs", arguments[1], "fuse", MS_NOSUID | MS_NODEV, options)) fail("mount");
+    mount_on(arguments[1], "stopping_fs");
     struct sigaction action = {.sa_handler = fall_silent};
     sigaction(SIGUSR1, &action, 0);
     if (write(1, "ready\n", 6) != 6) fail("ready");
@@ -210,8 +180,8 @@ int main(int count, char **arguments) {
             keep(arguments[2]);
             is_kept = 1;
         }
-        ssize_t length = read(device, request, sizeof request - 1);
-        if (length < 0 && (errno == EINTR || errno == EAGAIN || errno == ENOENT)) continue;
+        ssize_t length = read_request(request, sizeof request - 1);
+        if (length == 0) continue;
         if (length < 0) return 0;
         request[length] = 0;
         if (!silent) serve((void *)request, request + sizeof(struct fuse_in_header));

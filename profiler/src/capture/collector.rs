@@ -7,10 +7,10 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
-use offwake_analysis::blame::cause::syscalls;
+use offwake_analysis::blame;
 use offwake_recording::{
-    End, FileId, LossTotals, Preemption, ProfilerCost, Sample, Syscall, ThreadEvent,
-    ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
+    End, FileId, LossTotals, Preemption, ProfilerCost, Sample, ThreadEvent, ThreadEventReason,
+    ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -199,16 +199,13 @@ impl Collector {
             Record::Wait(wait) => {
                 self.memory += size_of::<Wait>();
                 let waited = wait.on.since(wait.off);
-                let descriptor = |call: Option<Syscall>, polled| {
-                    call.and_then(|call| syscalls::descriptor(&call, polled))
-                };
-                let fd = descriptor(wait.syscall, wait.polled_fd);
-                self.request_file((wait.file, fd, Some(waited)), wait.tgid);
+                let named = blame::descriptor(wait.syscall.as_ref(), wait.polled_fd, wait.file);
+                self.request_file(named, Some(waited), wait.tgid);
                 if let Some(wake) = &wait.wake {
-                    let fd = descriptor(wake.syscall, None);
-                    self.request_file((wake.file, fd, None), wake.current.tgid);
-                    let ready = (wake.ready.map(|it| it.file), wake.ready.map(|it| it.descriptor));
-                    self.request_file((ready.0, ready.1, None), wait.tgid);
+                    let named = blame::descriptor(wake.syscall.as_ref(), None, wake.file);
+                    self.request_file(named, None, wake.current.tgid);
+                    let ready = wake.ready.map(|ready| (ready.descriptor, ready.file));
+                    self.request_file(ready, None, wait.tgid);
                     self.request_interrupt(wake.context);
                 }
                 self.request_cgroup(wait.cgroup, wait.tgid);
@@ -274,13 +271,9 @@ impl Collector {
         }
     }
 
-    /// Requests a file while the process that called with it still has it open.
-    fn request_file(
-        &mut self,
-        (file, descriptor, waited): (Option<FileId>, Option<u32>, Option<Nanos>),
-        tgid: Tgid,
-    ) {
-        let (Some(file), Some(descriptor)) = (file, descriptor) else { return };
+    /// Requests a file, by its descriptor, while the process that called with it still has it open.
+    fn request_file(&mut self, file: Option<(u32, FileId)>, waited: Option<Nanos>, tgid: Tgid) {
+        let Some((descriptor, file)) = file else { return };
         if self.files.len() >= MAX_FILES && !self.files.contains_key(&file) {
             self.files.clear();
         }

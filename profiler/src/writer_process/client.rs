@@ -1,13 +1,14 @@
 //! The writer, as whoever has something to write sees it.
 
 use std::{
+    borrow::Cow,
     io,
     path::{self, Path},
 };
 
 use offwake_recording::loss::Diagnostics;
 
-use super::{Answer, Bytes, MAX_BYTES, Request};
+use super::{Answer, MAX_BYTES, Request};
 use crate::{
     own_threads,
     parser::{ChannelError, Parser, ParserRole},
@@ -35,7 +36,7 @@ impl WriterProcess {
     /// Writes behind what was written.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         for part in bytes.chunks(MAX_BYTES) {
-            self.ask(&Request::Write(Bytes(part.to_vec().into())))?;
+            self.ask(&Request::Write(Cow::Borrowed(part)))?;
         }
         Ok(())
     }
@@ -63,7 +64,7 @@ impl WriterProcess {
         self.ask(&Request::Discard)
     }
 
-    fn ask(&mut self, request: &Request) -> io::Result<()> {
+    fn ask(&mut self, request: &Request<'_>) -> io::Result<()> {
         if let Some(lost) = &self.lost {
             return Err(io::Error::other(lost.clone()));
         }

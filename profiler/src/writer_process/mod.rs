@@ -17,6 +17,7 @@ mod disk_sync;
 mod output_file;
 
 use std::{
+    borrow::Cow,
     ffi::OsString,
     io,
     os::{
@@ -32,14 +33,18 @@ use output_file::OutputFile;
 pub(crate) use output_file::new_file_beside;
 use serde::{Deserialize, Serialize};
 
-use crate::{own_threads, parser::Channel, scheduling};
+use crate::{
+    own_threads,
+    parser::{self, Channel},
+    scheduling,
+};
 
 /// Bytes that go into one message.
 const MAX_BYTES: usize = 1 << 20;
 
 /// What the writer is to do.
 #[derive(Debug, Serialize, Deserialize)]
-enum Request {
+enum Request<'a> {
     /// Make the file, beside its path, which is absolute.
     Create {
         /// The path.
@@ -48,7 +53,7 @@ enum Request {
         nice: Option<i32>,
     },
     /// Write behind what was written. What could be written in part alone is cut off again by whoever asks.
-    Write(Bytes),
+    Write(#[serde(with = "parser::bytes")] Cow<'a, [u8]>),
     /// Let the file take its name, and have it written to its disk from now on.
     Name,
     /// Cut the file off.
@@ -60,10 +65,6 @@ enum Request {
     /// Remove the file that has got no name.
     Discard,
 }
-
-/// Bytes in one piece.
-#[derive(Debug, Serialize, Deserialize)]
-struct Bytes(#[serde(with = "crate::parser::bytes")] std::borrow::Cow<'static, [u8]>);
 
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
@@ -85,7 +86,7 @@ impl From<io::Result<()>> for Answer {
     }
 }
 
-impl Request {
+impl Request<'_> {
     fn create(path: &Path) -> Self {
         let (path, nice) = (path.as_os_str().as_bytes().to_vec(), scheduling::nice_at_start());
         Self::Create { path, nice }
@@ -103,7 +104,7 @@ pub fn serve<S: AsFd>(channel: &mut Channel<S>) {
     }
 }
 
-fn answer(output: &mut Option<OutputFile>, request: Request) -> io::Result<()> {
+fn answer(output: &mut Option<OutputFile>, request: Request<'_>) -> io::Result<()> {
     if let Request::Create { path, nice } = request {
         scheduling::set_nice_at_start(nice);
         *output = Some(OutputFile::create(&PathBuf::from(OsString::from_vec(path)))?);
@@ -116,7 +117,7 @@ fn answer(output: &mut Option<OutputFile>, request: Request) -> io::Result<()> {
             file.wrote_slice();
             Ok(())
         }
-        Request::Write(Bytes(bytes)) => file.write(&bytes),
+        Request::Write(bytes) => file.write(&bytes),
         Request::Name => file.name(),
         Request::Truncate { length } => file.truncate(length),
         Request::Sync => file.sync(),

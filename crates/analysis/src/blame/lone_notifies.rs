@@ -20,7 +20,7 @@
 use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
-    Pattern, Recording, StackRef,
+    Recording,
     units::{Nanos, StackId, Tid, Timestamp},
 };
 use rayon::prelude::*;
@@ -29,9 +29,8 @@ use crate::timeline::{State, Thread, Timeline, WaitIndex};
 
 use super::{
     broadcasts::{FunctionReader, MAX_CPU_TIME},
-    cause::Cause,
     frame_evidence::FrameEvidence,
-    notified_places::{Notifier, Place, find_places},
+    notified_places::{Notifier, Place, find_notifier, find_places},
     pattern_analysis::PatternAnalysis,
     timed_retries::is_same_wait,
     wakes_by_waker::{WakesByWaker, find_processes, find_wakes_within},
@@ -81,8 +80,11 @@ impl LoneNotifies {
         let waits = &recording.waits;
         let mut reader = FunctionReader::default();
         let notifiers: Vec<Option<Notifier>> = (waits.patterns().iter().zip(patterns))
-            .map(|((_, pattern), analysis)| {
-                find_notifier(recording, pattern, analysis, &mut reader)
+            .map(|((_, pattern), analysis)| match analysis.evidence {
+                FrameEvidence::None => {
+                    find_notifier(recording, pattern, analysis, &mut reader, NOTIFICATIONS)
+                }
+                _ => None,
             })
             .collect();
         let processes = find_processes(recording, &notifiers, Option::is_some);
@@ -110,26 +112,6 @@ impl LoneNotifies {
     pub(super) fn is_unclear(&self, wait: WaitIndex) -> bool {
         self.0.contains(&wait)
     }
-}
-
-/// Returns where the waits of a pattern are, and who ended them, if they are for a condition of Java's.
-fn find_notifier(
-    recording: &Recording,
-    pattern: &Pattern,
-    analysis: &PatternAnalysis,
-    reader: &mut FunctionReader,
-) -> Option<Notifier> {
-    if analysis.cause != Cause::Futex || analysis.evidence != FrameEvidence::None {
-        return None;
-    }
-    let waiter = &recording.waits.waiters()[pattern.waiter];
-    let notifier = analysis.waker().filter(|waker| waker.tgid == waiter.tgid)?;
-    let by = recording.waits.wakers()[pattern.wake?.0].user_stack;
-    let StackRef::Id(stack) = waiter.user_stack else { return None };
-    let mut has = |stack, function| reader.has_function(&recording.stacks, stack, function);
-    let kind = (NOTIFICATIONS.iter())
-        .position(|&(waits, wakes)| has(waiter.user_stack, waits) && has(by, wakes))?;
-    Some(Notifier { stack, kind, tid: notifier.tid })
 }
 
 /// Finds those after whose wakes a thread hardly ever does more than look in a place where others have it do

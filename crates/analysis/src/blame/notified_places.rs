@@ -3,7 +3,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use offwake_recording::units::{StackId, Tid};
+use offwake_recording::{
+    Pattern, Recording, StackRef,
+    units::{StackId, Tid},
+};
+
+use super::{broadcasts::FunctionReader, cause::Cause, pattern_analysis::PatternAnalysis};
 
 /// Where a thread was notified, and by whom.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +17,28 @@ pub(super) struct Notifier {
     /// In which of several ways.
     pub(super) kind: usize,
     pub(super) tid: Tid,
+}
+
+/// Returns where the waits of a pattern are, and who ended them, if a thread of the same process did in one of
+/// these ways: the functions in which threads wait, and in which they are woken from that.
+pub(super) fn find_notifier(
+    recording: &Recording,
+    pattern: &Pattern,
+    analysis: &PatternAnalysis,
+    reader: &mut FunctionReader,
+    ways: &[(&'static str, &'static str)],
+) -> Option<Notifier> {
+    if analysis.cause != Cause::Futex {
+        return None;
+    }
+    let waiter = &recording.waits.waiters()[pattern.waiter];
+    let notifier = analysis.waker().filter(|waker| waker.tgid == waiter.tgid)?;
+    let by = recording.waits.wakers()[pattern.wake?.0].user_stack;
+    let StackRef::Id(stack) = waiter.user_stack else { return None };
+    let mut has = |stack, function| reader.has_function(&recording.stacks, stack, function);
+    let kind =
+        ways.iter().position(|&(waits, wakes)| has(waiter.user_stack, waits) && has(by, wakes))?;
+    Some(Notifier { stack, kind, tid: notifier.tid })
 }
 
 /// A place in which a thread waits: the first of its stacks.

@@ -375,7 +375,7 @@ impl Blame<'_> {
         callee: ThreadIndex,
         (from, to): (Timestamp, Timestamp),
     ) -> impl Iterator<Item = Ask> + '_ {
-        let other = self.timeline.thread(callee).map(|thread| thread.tgid);
+        let other = self.timeline.process_of_thread(callee);
         let wakes =
             other.map(|other| self.process_wakes.newest_first((process, other), (from, to)));
         (wakes.into_iter().flatten())
@@ -418,7 +418,7 @@ impl Blame<'_> {
 
     /// Returns the wakes between the same two processes shortly before and after an ask, as asks.
     pub(super) fn wakes_around(&self, ask: &Ask) -> impl Iterator<Item = Ask> + '_ {
-        let tgid = |thread| self.timeline.thread(thread).map(|thread| thread.tgid);
+        let tgid = |thread| self.timeline.process_of_thread(thread);
         let pair = tgid(ask.asker).zip(tgid(ask.callee));
         let wakes = pair.map_or([].as_slice(), |pair| self.process_wakes.around(pair, ask.at));
         wakes.iter().filter_map(|&wake| self.ask_of_wake(wake))

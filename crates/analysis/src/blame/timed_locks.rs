@@ -19,7 +19,7 @@
 use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
-    Recording, StackRef,
+    Recording,
     units::{StackId, Tgid, Tid, Timestamp},
 };
 
@@ -27,15 +27,14 @@ use crate::timeline::{Timeline, WaitIndex, WakeUse, wake_use};
 
 use super::{
     broadcasts::FunctionReader,
-    cause::Cause,
     locks::Release,
-    notified_places::{Notifier, Place, find_places},
+    notified_places::{Notifier, Place, find_notifier, find_places},
     pattern_analysis::PatternAnalysis,
     timed_retries::TimedRetries,
 };
 
 /// How a thread of Java's waits for a lock of its library, and how it is woken.
-const PARKS: (&str, &str) = ("Unsafe_Park", "Unsafe_Unpark");
+const PARKS: &[(&str, &str)] = &[("Unsafe_Park", "Unsafe_Unpark")];
 
 /// The releases of the locks for which threads waited in several pieces.
 #[derive(Debug, Default)]
@@ -61,7 +60,15 @@ impl TimedLocks {
         patterns: &[PatternAnalysis],
         retries: &TimedRetries,
     ) -> Self {
-        let notifiers = find_notifiers(recording, patterns);
+        if retries.pieces().next().is_none() {
+            return Self::default();
+        }
+        let mut reader = FunctionReader::default();
+        let notifiers: Vec<Option<Notifier>> = (recording.waits.patterns().iter().zip(patterns))
+            .map(|((_, pattern), analysis)| {
+                find_notifier(recording, pattern, analysis, &mut reader, PARKS)
+            })
+            .collect();
         let mut tries: HashMap<WaitIndex, Vec<(Timestamp, Timestamp)>> = HashMap::new();
         let row_of = |wait: WaitIndex| recording.waits.rows().get(wait.0 as usize);
         for (piece, last) in retries.pieces() {
@@ -105,27 +112,6 @@ impl TimedLocks {
         let end = releases.partition_point(|release| release.at < to);
         releases.get(first..end).unwrap_or_default()
     }
-}
-
-/// Finds where the waits of each pattern are, and who ended them, if they were for what another thread of the
-/// process hands over.
-fn find_notifiers(recording: &Recording, patterns: &[PatternAnalysis]) -> Vec<Option<Notifier>> {
-    let waits = &recording.waits;
-    let mut reader = FunctionReader::default();
-    (waits.patterns().iter().zip(patterns))
-        .map(|((_, pattern), analysis)| {
-            if analysis.cause != Cause::Futex {
-                return None;
-            }
-            let waiter = &waits.waiters()[pattern.waiter];
-            let notifier = analysis.waker().filter(|waker| waker.tgid == waiter.tgid)?;
-            let by = waits.wakers()[pattern.wake?.0].user_stack;
-            let StackRef::Id(stack) = waiter.user_stack else { return None };
-            let mut has = |stack, function| reader.has_function(&recording.stacks, stack, function);
-            let is_handed_over = has(waiter.user_stack, PARKS.0) && has(by, PARKS.1);
-            is_handed_over.then_some(Notifier { stack, kind: 0, tid: notifier.tid })
-        })
-        .collect()
 }
 
 /// Who hands something over to whom, and where.

@@ -296,6 +296,12 @@ impl Timeline {
         Some((&self.thread(thread)?.track, interval as usize))
     }
 
+    /// Returns the process of a thread.
+    #[must_use]
+    pub fn process_of_thread(&self, thread: ThreadIndex) -> Option<Tgid> {
+        self.thread(thread).map(|thread| thread.tgid)
+    }
+
     /// Returns the thread that had `tid` at `at`.
     #[must_use]
     pub fn find_thread(&self, tid: Tid, at: Timestamp) -> Option<ThreadIndex> {

@@ -249,11 +249,10 @@ impl Lookup<'_> {
     /// What was found at one address, innermost first.
     fn functions(&self, symbol: &Sym<'_>, names: &mut NameTable) -> Vec<Function> {
         let mut function = |name: &str, place: Option<&CodeInfo<'_>>| {
-            let source = || place.map(|place| place.to_path().to_string_lossy().into_owned());
-            let qualified = || rust_paths::qualify(name, &source()?);
+            let source = || Some(place?.to_path().to_string_lossy().into_owned());
             let name = match self.toolchain {
                 Toolchain::Go => cut_name(&go::readable_name(name)),
-                Toolchain::Other => cut_name(qualified().as_deref().unwrap_or(name)),
+                Toolchain::Other => cut_name(&rust_paths::qualify(name, source)),
             };
             let place = place.filter(|_| self.detail == Detail::Lines);
             Function {

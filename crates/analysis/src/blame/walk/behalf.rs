@@ -159,7 +159,7 @@ impl<'b> Walker<'b> {
             return false;
         }
         let is_sure = self.is_surely_for_waiter(ask, rest);
-        let process = |thread| self.blame.timeline.thread(thread).map(|thread| thread.tgid);
+        let process = |thread| self.blame.timeline.process_of_thread(thread);
         let is_other = |other: ThreadIndex| match is_sure {
             true => process(other) != process(ask.callee),
             false => other != ask.callee,
@@ -318,7 +318,7 @@ impl<'b> Walker<'b> {
         leg: &Leg,
     ) -> bool {
         let answered = self.blame.recorded_waker_thread(wait).map(|(thread, _)| thread);
-        let process = self.blame.timeline.thread(leg.thread).map(|thread| thread.tgid);
+        let process = self.blame.timeline.process_of_thread(leg.thread);
         let Some((answered, process)) = answered.zip(process) else { return false };
         leg.asks != Some(answered)
             && (self
@@ -339,7 +339,7 @@ impl<'b> Walker<'b> {
     /// ```
     pub(super) fn may_other_have_answered(&self, wait: WaitIndex, leg: &Leg) -> bool {
         let timeline = self.blame.timeline;
-        let tgid = |thread| timeline.thread(thread).map(|thread| thread.tgid);
+        let tgid = |thread| timeline.process_of_thread(thread);
         let (Some(process), Some(place)) = (tgid(leg.thread), timeline.blocked_interval(wait))
         else {
             return false;

@@ -292,7 +292,7 @@ impl Walker<'_> {
         let is_request_taken = (self.blame.timeline.blocked_interval(wait))
             .is_some_and(|slept| slept.from >= self.find_awake_since(rest.from));
         // An answer that came while the loop was awake would have come unseen.
-        let process = self.blame.timeline.thread(leg.thread).map(|thread| thread.tgid);
+        let process = self.blame.timeline.process_of_thread(leg.thread);
         !self.threads.contains(other)
             && process.is_some_and(|process| self.blame.process_wakes.serves_alone(process))
             && is_request_taken
@@ -632,7 +632,7 @@ impl Walker<'_> {
 
     /// Finds what the loop asked threads for on the waiter's behalf, and had no answer to.
     pub(super) fn find_open_asks(&self, rest: TimeRange, leg: &Leg) -> Vec<Ask> {
-        let Some(process) = self.blame.timeline.thread(leg.thread).map(|thread| thread.tgid) else {
+        let Some(process) = self.blame.timeline.process_of_thread(leg.thread) else {
             return Vec::new();
         };
         let behalf = self.behalf_of_waiter(rest, leg);
@@ -661,7 +661,7 @@ impl Walker<'_> {
         let timeline = self.blame.timeline;
         let Some(begun) = self.find_slice_start(ask.asker, ask.at) else { return false };
         let Some(place) = timeline.blocked_interval(ask.wait) else { return false };
-        let process = |thread| timeline.thread(thread).map(|thread| thread.tgid);
+        let process = |thread| timeline.process_of_thread(thread);
         let is_own_process = process(ask.asker) == process(ask.callee);
         let is_begun_by_callee = |wake: Ask| {
             let Some(begun) = self.find_slice_start(wake.asker, wake.at) else { return false };

@@ -160,31 +160,20 @@ impl WaitColumns<'_> {
             syscall: to_syscall(syscall, self.waker_syscall_compat.at(row), || {
                 self.waker_args.at(row)
             }),
-            file: match file_columns {
-                (Some(device), Some(inode), Some(kind)) => read_file((device, inode, kind), row)?,
-                _ => None,
-            },
+            file: read_later_file(file_columns, row)?,
             ready: self.ready(row)?,
             user_stack: to_stack(self.waker_user_stack.get(row)),
             kernel_stack: to_stack(self.waker_kernel_stack.get(row)),
         }))
     }
-}
 
-impl WaitColumns<'_> {
     /// Reads what made an `epoll` ready; `None` outside if it can't be read.
     #[expect(clippy::option_option, reason = "absent and unreadable are two things")]
     fn ready(&self, row: usize) -> Option<Option<ReadyFile>> {
-        let (Some(fd), Some(device), Some(inode), Some(kind)) = (
-            &self.ready_fd,
-            &self.ready_file_device,
-            &self.ready_file_inode,
-            &self.ready_file_kind,
-        ) else {
-            return Some(None);
-        };
-        let file = read_file((device, inode, kind), row)?;
-        Some(file.map(|file| ReadyFile { descriptor: fd.at(row), file }))
+        let file_columns = (&self.ready_file_device, &self.ready_file_inode, &self.ready_file_kind);
+        let file = read_later_file(file_columns, row)?;
+        let descriptor = self.ready_fd.as_ref().map(|descriptor| descriptor.at(row));
+        Some(file.zip(descriptor).map(|(file, descriptor)| ReadyFile { descriptor, file }))
     }
 }
 
@@ -197,4 +186,20 @@ type FileColumns<'c, 't> =
 fn read_file((device, inode, kind): FileColumns<'_, '_>, row: usize) -> Option<Option<FileId>> {
     let kind = optional_code(kind, row)?;
     Some(kind.map(|kind| file_id(device.at(row), inode.at(row), kind)))
+}
+
+/// The same where earlier versions did not write them.
+type LaterFileColumns<'c, 't> = (
+    &'c Option<Numbers<'t, UInt32Type>>,
+    &'c Option<Numbers<'t, UInt64Type>>,
+    &'c Option<Numbers<'t, UInt8Type>>,
+);
+
+/// Reads the file in a row, if its columns are there; `None` outside if it can't be read.
+#[expect(clippy::option_option, reason = "absent and unreadable are two things")]
+fn read_later_file(columns: LaterFileColumns<'_, '_>, row: usize) -> Option<Option<FileId>> {
+    match columns {
+        (Some(device), Some(inode), Some(kind)) => read_file((device, inode, kind), row),
+        _ => Some(None),
+    }
 }
