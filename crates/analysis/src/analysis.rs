@@ -22,6 +22,7 @@ use crate::{
         flame::View,
         html::{LanePlan, Lanes},
     },
+    requests::Requests,
     selection::{SelectionError, TargetSelection},
     spans::{self, SpanInput, SpanLimits, Spans, otlp::Exporter},
     timeline::{Timeline, WaitIndex},
@@ -147,6 +148,7 @@ pub struct Analysis<'i> {
     limits: EntryLimits,
     lanes: OnceLock<Lanes>,
     spans: OnceLock<Spans>,
+    requests: OnceLock<Requests>,
 }
 
 impl fmt::Debug for Analysis<'_> {
@@ -172,6 +174,7 @@ impl<'i> Analysis<'i> {
             limits: EntryLimits::NONE,
             lanes: OnceLock::new(),
             spans: OnceLock::new(),
+            requests: OnceLock::new(),
         }
     }
 
@@ -258,6 +261,11 @@ impl<'i> Analysis<'i> {
             };
             spans::find_spans(evidence, &self.options.filter, self.options.span_limits)
         })
+    }
+
+    /// The requests that the target made or served, and what they took.
+    pub fn requests(&self) -> &Requests {
+        self.requests.get_or_init(|| Requests::find(self.blame()))
     }
 
     /// The spans, if anything has asked for them.

@@ -25,6 +25,7 @@ pub mod label;
 pub mod perfetto;
 mod quotas;
 pub mod report;
+pub mod requests;
 mod search;
 pub mod selection;
 pub mod spans;

@@ -15,6 +15,7 @@ mod chain_words;
 mod connection_peer;
 mod coroutines;
 mod cpu_holders;
+mod culprits;
 mod deadlocks;
 mod describe;
 mod disk_users;
@@ -45,6 +46,7 @@ mod wait_meanings;
 mod who;
 mod write;
 
+pub(crate) use culprits::{Culprit, CulpritTeller, CulpritTime, ServerProgram, tell_culprits};
 pub(crate) use find::{FindingInput, find_findings};
 pub use hop_tree::{HopBox, HopTree, TimeByClass};
 pub use model::{

@@ -115,6 +115,11 @@ impl<'a> WaitMeanings<'a> {
         HopDetail::Groups(self)
     }
 
+    /// Returns what hops have to tell a reader who does not add up by groups.
+    pub(crate) fn sleep_detail(&self) -> HopDetail<'_> {
+        HopDetail::Sleeps(&self.representatives)
+    }
+
     /// Returns whether findings leave the waits of a program out.
     pub(super) fn is_left_out(&self, program: ProgramId) -> bool {
         self.kernel_waits == KernelWaits::LeftOut

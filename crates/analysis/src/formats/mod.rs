@@ -12,6 +12,7 @@ mod parquet;
 mod perfetto;
 pub mod pprof;
 mod recording;
+mod requests;
 mod source_frame;
 mod spans;
 pub mod speedscope;
@@ -33,7 +34,7 @@ use crate::{
 pub use self::{parquet::Parquet, recording::RecordingFile};
 
 /// Every format, in the order in which error messages list them.
-pub static FORMATS: [&dyn OutputFormat; 12] = [
+pub static FORMATS: [&dyn OutputFormat; 13] = [
     &html::Html,
     &markdown::Markdown,
     &json::Json,
@@ -43,6 +44,7 @@ pub static FORMATS: [&dyn OutputFormat; 12] = [
     &pprof::Pprof,
     &speedscope::Speedscope,
     &spans::SpansJson,
+    &requests::RequestsJson,
     &otlp::Otlp,
     &Parquet,
     &RecordingFile,
@@ -216,6 +218,7 @@ mod tests {
             ("wait.offwake", "offwake"),
             ("wait.parquet", "parquet"),
             ("x.spans.json", "spans"),
+            ("x.requests.json", "requests"),
             ("x.otlp.json", "otlp"),
             ("x.spans.otlp.json", "otlp"),
             ("x.speedscope.json", "speedscope"),

@@ -6,6 +6,7 @@
 //!
 //! Values in, values out. `docs/spans.md` says what a span is, in words for those who read them.
 
+mod asked;
 mod builder;
 mod exchange;
 mod exits;
@@ -21,6 +22,7 @@ mod pieces;
 mod roots;
 mod thread_waits;
 
+pub(crate) use asked::{AskedRequest, RequestStart, Roles, find_asked_requests};
 pub use builder::find_spans;
 pub use id::{SpanId, TraceId};
 pub use input::SpanInput;

@@ -21,14 +21,14 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct ReportArguments {
     /// A file to write; its extension names the format (.html .md .svg .folded .json,
-    /// .pftrace for Perfetto, .pb.gz for pprof, .speedscope.json, .spans.json
+    /// .pftrace for Perfetto, .pb.gz for pprof, .speedscope.json, .requests.json for how long requests took, .spans.json
     /// and .otlp.json for requests as spans, .parquet for a table of the waits, .offwake for the
     /// recording itself). `-` is standard output
     #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
     pub outputs: Vec<PathBuf>,
 
-    /// The format of `-o -`: html, md, svg, folded, json, pftrace, pprof, speedscope, spans, otlp, parquet
-    /// or offwake
+    /// The format of `-o -`: html, md, svg, folded, json, pftrace, pprof, speedscope, spans, requests, otlp,
+    /// parquet or offwake
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<&'static dyn OutputFormat>,
 
@@ -36,6 +36,11 @@ pub struct ReportArguments {
     /// sums up the rest; JSON then has each stack once (schema 2), with --full in every place (schema 1)
     #[arg(long, requires = "outputs")]
     pub full: bool,
+
+    /// Say after the summary how long requests took that the target served or made, and what the slow ones
+    /// have that the fast ones do not
+    #[arg(long)]
+    pub requests: bool,
 
     /// The shortest wait to show: 5ms, 1s; a bare number is microseconds
     #[arg(short = 'm', long, value_name = "TIME", value_parser = parse_wait)]

@@ -27,6 +27,14 @@ pub struct Reporting {
     outputs: Vec<Output>,
     options: AnalysisOptions,
     delivery: Option<Delivery>,
+    requests: RequestTable,
+}
+
+/// Whether the summary ends with a table of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestTable {
+    Shown,
+    LeftOut,
 }
 
 impl Reporting {
@@ -39,6 +47,7 @@ impl Reporting {
             outputs: outputs(&arguments.outputs, arguments.format)?,
             options,
             delivery: arguments.spans.delivery(),
+            requests: if arguments.requests { RequestTable::Shown } else { RequestTable::LeftOut },
         })
     }
 
@@ -88,6 +97,11 @@ impl Reporting {
         }
         let mut terminal = self.terminal();
         terminal.summary(if is_verbose() { analysis.report() } else { report })?;
+        if self.requests == RequestTable::Shown {
+            let mut table = Vec::new();
+            analysis.requests().write_text(&mut table)?;
+            terminal.line(&format!("\n{}", String::from_utf8_lossy(&table).trim_end()))?;
+        }
         if !self.outputs.is_empty() {
             analysis.limit_report();
         }

@@ -74,6 +74,19 @@ struct ChainPosition {
 }
 
 impl ChainPosition {
+    /// Returns the position at the thread whose own time is walked.
+    fn beginning(group: Option<GroupId>) -> Self {
+        Self {
+            chain: ChainId::ROOT,
+            depth: 0,
+            slept: SleepId::NONE,
+            idle_state: IdleState::Busy,
+            only_hand_overs: true,
+            expects: Expects::Progress,
+            group,
+        }
+    }
+
     /// Returns the position inside a wait with this hint.
     fn inside_wait(self, hint: IdleHint) -> Self {
         match hint {
@@ -180,18 +193,36 @@ impl<'b> Walker<'b> {
                 }
                 HopDetail::WakerStacks | HopDetail::Sleeps(_) => None,
             };
-            let at = ChainPosition {
-                chain: ChainId::ROOT,
-                depth: 0,
-                slept: SleepId::NONE,
-                idle_state: IdleState::Busy,
-                only_hand_overs: true,
-                expects: Expects::Progress,
-                group,
-            };
+            let at = ChainPosition::beginning(group);
             self.walk_blocked(wait, TimeRange { from: place.from, to: place.to }, at);
         }
         WalkedWait::new(self.parts.as_slice(), &self.chains, &self.shared)
+    }
+
+    /// Returns what a thread's time between two moments was spent on, whatever it did: the parts add up to that
+    /// time. The walker must not add up by groups.
+    ///
+    /// ```text
+    ///              from                                   to
+    /// thread  -- on-CPU --+----- blocked -----+- runnable -|--
+    ///              | work | as of that wait   | cpu_queue  |
+    /// ```
+    pub(crate) fn walk_time(
+        &mut self,
+        thread: ThreadIndex,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> (&[BlamePart], &Chains) {
+        self.parts.clear();
+        self.waits_followed = 0;
+        self.threads.clear();
+        self.shared.begin_wait();
+        self.root = None;
+        self.threads.push(thread);
+        let at = ChainPosition::beginning(None);
+        let (stack, expects) = (StackPairId::NONE, Expects::Progress);
+        self.walk_thread(HopTo { thread, at: to, stack, expects }, TimeRange { from, to }, at, at);
+        (self.parts.as_slice(), &self.chains)
     }
 
     /// Returns the parts of a wait, whose walker does not add up by groups: such waits share no walks.

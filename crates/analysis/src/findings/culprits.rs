@@ -1,0 +1,149 @@
+//! What the ends of chains mean, without the way that leads there: what requests are compared by.
+
+use std::collections::BTreeMap;
+
+use offwake_recording::units::Nanos;
+
+use crate::{
+    blame::{BlameEntryKind, BlameKind, BlamePart, Chains, StackPairId},
+    quotas::ThrottledTimes,
+    timeline::{NamedThread, ThreadIndex},
+};
+
+use super::{
+    describe::Words,
+    model::FindingHop,
+    programs::ProgramId,
+    sleep_lengths::SleepLengths,
+    tree::{Node, NodeKey, chain_end},
+    wait_meanings::WaitMeanings,
+    who,
+    write::{FindingWriter, describe_hop},
+};
+
+/// What parts of blame have to have in common to be one culprit's: a program, and what it did.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Culprit(NodeKey);
+
+/// A culprit's time in one thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CulpritTime {
+    thread: ThreadIndex,
+    /// Where in its code it worked, if it did.
+    stack: StackPairId,
+    /// Who had the CPU, if it waited for one.
+    holder: Option<ProgramId>,
+    pub(crate) time: Nanos,
+}
+
+/// Identifies the program of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ServerProgram(ProgramId);
+
+impl Culprit {
+    /// Returns the culprit of a part of the blame of a thread's time.
+    pub(crate) fn find(
+        meanings: &WaitMeanings<'_>,
+        own: NamedThread,
+        part: &BlamePart,
+        chains: &Chains,
+    ) -> (Self, CulpritTime) {
+        let last = chains.last_hop(part.chain).map_or(own, |(_, hop)| hop.thread);
+        let end = chain_end(part);
+        let program = meanings.programs.program_under_name(last);
+        let is_asleep = !matches!(end.kind, BlameEntryKind::Work | BlameEntryKind::CpuQueue);
+        let slept = meanings.get(meanings.meaning_of_sleep(part.slept)).filter(|_| is_asleep);
+        let holder = match part.kind {
+            BlameKind::CpuQueue { holder, .. } => {
+                holder.map(|thread| meanings.programs.program_of_thread(thread))
+            }
+            _ => None,
+        };
+        let stack = match end.kind {
+            BlameEntryKind::Work => part.stack,
+            _ => StackPairId::NONE,
+        };
+        let key = NodeKey { program, slept: slept.cloned(), end: Some(end) };
+        let time = CulpritTime { thread: last.thread, stack, holder, time: part.time };
+        (Self(key), time)
+    }
+
+    /// Returns what the culprit did: `work`, `cpu_queue`, `disk`, …
+    pub(crate) fn kind(&self) -> BlameEntryKind {
+        self.0.end.map_or(BlameEntryKind::Unattributed, |end| end.kind)
+    }
+
+    /// Returns why it is not known, if it is not.
+    pub(crate) fn reason(&self) -> Option<&'static str> {
+        self.0.end.and_then(|end| end.reason).map(crate::blame::Reason::name)
+    }
+}
+
+impl ServerProgram {
+    /// Returns the program of a thread.
+    pub(crate) fn find(meanings: &WaitMeanings<'_>, thread: NamedThread) -> Self {
+        Self(meanings.programs.program_under_name(thread))
+    }
+}
+
+/// Names culprits and servers as findings do.
+pub(crate) struct CulpritTeller<'a> {
+    writer: FindingWriter<'a>,
+}
+
+/// Has culprits named.
+pub(crate) fn tell_culprits<R>(
+    meanings: WaitMeanings<'_>,
+    tell: impl FnOnce(&mut CulpritTeller<'_>) -> R,
+) -> R {
+    let sleep_lengths = SleepLengths::measure(&meanings);
+    let WaitMeanings { blame, programs, meanings, .. } = meanings;
+    let (recording, timeline) = (blame.recording(), blame.timeline());
+    let throttled = ThrottledTimes::new(recording, timeline);
+    let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
+    let active = recording.meta.window.length();
+    tell(&mut CulpritTeller { writer: FindingWriter { words, meanings, sleep_lengths, active } })
+}
+
+impl CulpritTeller<'_> {
+    /// Describes what a culprit did in some times of it, for which threads of `waiters` waited for so long each.
+    pub(crate) fn describe(
+        &mut self,
+        culprit: &Culprit,
+        times: impl Iterator<Item = CulpritTime>,
+        waiters: &BTreeMap<ThreadIndex, Nanos>,
+    ) -> FindingHop {
+        let mut node = Node::default();
+        for CulpritTime { thread, stack, holder, time } in times {
+            node.add(thread, time);
+            match culprit.kind() {
+                BlameEntryKind::Work => *node.work.entry(stack).or_default() += time,
+                BlameEntryKind::CpuQueue => *node.holders.entry(holder).or_default() += time,
+                _ => {}
+            }
+        }
+        let mut root = Node::default();
+        waiters.iter().for_each(|(&thread, &time)| root.add(thread, time));
+        self.writer.node_hop(&culprit.0, &node, None, &root)
+    }
+
+    /// Says what a culprit did in one line: `compactor 4260 waits for the disk nvme0n1 (ext4, /) in flush_index`.
+    pub(crate) fn line(hop: &FindingHop) -> String {
+        describe_hop(hop)
+    }
+
+    /// Names the threads of a server: `orders-api 4242`, `postgres ×20`.
+    pub(crate) fn name_server(
+        &self,
+        ServerProgram(program): ServerProgram,
+        threads: &BTreeMap<ThreadIndex, Nanos>,
+    ) -> FindingHop {
+        let time = threads.values().copied().sum();
+        self.writer.words.counted_hop(program, threads, None, String::new(), time)
+    }
+
+    /// Says who a server is in one line.
+    pub(crate) fn server_line(hop: &FindingHop) -> String {
+        who::who(hop)
+    }
+}

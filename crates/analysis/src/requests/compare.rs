@@ -1,0 +1,225 @@
+//! Compares the slow requests of a class with its fast ones.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
+
+use offwake_recording::units::Nanos;
+
+use crate::{
+    findings::{CulpritTeller, CulpritTime},
+    timeline::ThreadIndex,
+};
+
+use super::{
+    bands::{self, Band, FEWEST},
+    found::{Request, SeenBy},
+    model::{CulpritShare, Excess, Latencies, RequestBand, RequestClass, SlowRequests},
+    profiles::{CulpritId, Profiles},
+};
+
+/// The most culprits that are listed of a band, or of what slow requests have more.
+const MAX_CULPRITS: usize = 12;
+
+/// What makes a smaller part of the difference is not listed.
+const MIN_EXCESS: f64 = 0.01;
+
+/// Slow requests begin at the highest of these percentiles above which there are enough of them.
+const SLOW_FROM: [f64; 2] = [99.0, 90.0];
+
+/// The requests of a class in the order of their latencies.
+struct Ordered<'a> {
+    profiles: &'a Profiles,
+    /// The place of the class's first request among all.
+    first: usize,
+    requests: &'a [Request],
+    /// The places of the requests in the class, the shortest one first.
+    order: Vec<usize>,
+}
+
+/// Says what the requests of a class took, and what for. `first` is the place of the first one among all requests.
+pub(super) fn describe_class(
+    (first, requests): (usize, &[Request]),
+    profiles: &Profiles,
+    teller: &mut CulpritTeller<'_>,
+) -> RequestClass {
+    let mut order: Vec<usize> = (0..requests.len()).collect();
+    order.sort_by_key(|&n| requests.get(n).map(|request| (request.latency(), request.from)));
+    let ordered = Ordered { profiles, first, requests, order };
+    let latencies: Vec<Nanos> = ordered.in_order().map(Request::latency).collect();
+    let mut services: Vec<Nanos> = requests.iter().map(|request| request.service).collect();
+    services.sort_unstable();
+    let count = |is_counted: fn(SeenBy) -> bool| {
+        requests.iter().filter(|request| is_counted(request.seen_by)).count() as u64
+    };
+    let bands = bands::divide(requests.len());
+    RequestClass {
+        server: String::new(),
+        program: String::new(),
+        pid: None,
+        container: None,
+        serving_end: String::new(),
+        roles_known: false,
+        unfinished: 0,
+        count: requests.len() as u64,
+        seen_by_server: count(|seen_by| matches!(seen_by, SeenBy::Server(_))),
+        start_unseen: count(SeenBy::is_start_unseen),
+        ns: latencies.iter().copied().sum(),
+        latency: Latencies::from_sorted(&latencies),
+        service: Latencies::from_sorted(&services),
+        slow: ordered.describe_slow(&bands, &latencies, teller),
+        bands: bands.iter().map(|band| ordered.describe_band(band, teller)).collect(),
+    }
+}
+
+impl Latencies {
+    fn from_sorted(sorted: &[Nanos]) -> Self {
+        let percentile = |percent| bands::percentile(sorted, percent).unwrap_or_default();
+        Self {
+            mean_ns: mean(sorted.iter().copied().sum(), sorted.len()),
+            p50_ns: percentile(50.0),
+            p90_ns: percentile(90.0),
+            p99_ns: percentile(99.0),
+            p999_ns: percentile(99.9),
+            max_ns: percentile(100.0),
+        }
+    }
+}
+
+/// Returns the mean of so many times, rounded to the nearest nanosecond.
+fn mean(sum: Nanos, count: usize) -> Nanos {
+    let count = count.max(1) as u64;
+    Nanos((sum.0 + count / 2) / count)
+}
+
+impl Ordered<'_> {
+    fn in_order(&self) -> impl Iterator<Item = &Request> + '_ {
+        self.order.iter().filter_map(|&n| self.requests.get(n))
+    }
+
+    /// Returns the places of some requests in the class.
+    fn places(&self, ranks: std::ops::Range<usize>) -> &[usize] {
+        self.order.get(ranks).unwrap_or_default()
+    }
+
+    /// Returns what the time of some requests was spent on.
+    fn times(&self, places: &[usize]) -> HashMap<CulpritId, Nanos> {
+        let mut times: HashMap<CulpritId, Nanos> = HashMap::new();
+        for &n in places {
+            for part in self.profiles.parts(self.first + n) {
+                *times.entry(part.culprit).or_default() += part.time.time;
+            }
+        }
+        times
+    }
+
+    fn describe_band(&self, band: &Band, teller: &mut CulpritTeller<'_>) -> RequestBand {
+        let places = self.places(band.ranks.clone());
+        let sum = places.iter().filter_map(|&n| self.requests.get(n)).map(Request::latency).sum();
+        let mut times: Vec<(CulpritId, Nanos)> = self.times(places).into_iter().collect();
+        times.sort_unstable_by_key(|&(culprit, time)| (Reverse(time), culprit));
+        let other: Nanos = times.iter().skip(MAX_CULPRITS).map(|&(_, time)| time).sum();
+        let culprits = (times.iter().take(MAX_CULPRITS))
+            .filter_map(|&(culprit, time)| self.describe_culprit(culprit, time, places, teller))
+            .collect();
+        RequestBand {
+            name: band.name(),
+            count: places.len() as u64,
+            mean_ns: mean(sum, places.len()),
+            culprits,
+            other_ns: mean(other, places.len()),
+        }
+    }
+
+    /// Describes what a culprit did in some requests, of which it took so much time.
+    fn describe_culprit(
+        &self,
+        id: CulpritId,
+        time: Nanos,
+        places: &[usize],
+        teller: &mut CulpritTeller<'_>,
+    ) -> Option<CulpritShare> {
+        let culprit = self.profiles.culprits.get_index(id.0 as usize)?;
+        let mut waiters: BTreeMap<ThreadIndex, Nanos> = BTreeMap::new();
+        for request in places.iter().filter_map(|&n| self.requests.get(n)) {
+            *waiters.entry(request.thread).or_default() += request.latency();
+        }
+        let times = places.iter().flat_map(|&n| self.profiles.parts(self.first + n));
+        let times =
+            times.filter(|part| part.culprit == id).map(|part| -> CulpritTime { part.time });
+        let hop = teller.describe(culprit, times, &waiters);
+        Some(CulpritShare {
+            text: CulpritTeller::line(&hop),
+            program: hop.program,
+            pid: hop.pid,
+            thread_name: hop.thread_name,
+            function: hop.function,
+            kind: culprit.kind(),
+            reason: culprit.reason(),
+            mean_ns: mean(time, places.len()),
+        })
+    }
+
+    /// Compares the slowest requests with the fast half. None if there are too few of either.
+    fn describe_slow(
+        &self,
+        bands: &[Band],
+        latencies: &[Nanos],
+        teller: &mut CulpritTeller<'_>,
+    ) -> Option<SlowRequests> {
+        let [fast, .., slowest] = bands else { return None };
+        let (from, rank) = SLOW_FROM
+            .into_iter()
+            .filter_map(|from| {
+                let first = bands.iter().find(|band| band.from >= from)?;
+                Some((from, first.ranks.start))
+            })
+            .find(|&(_, rank)| self.order.len() - rank >= FEWEST)
+            .unwrap_or((slowest.from, slowest.ranks.start));
+        let (fast, slow) = (self.places(fast.ranks.clone()), self.places(rank..self.order.len()));
+        let sum = |places: &[usize]| -> Nanos {
+            places.iter().filter_map(|&n| self.requests.get(n)).map(Request::latency).sum()
+        };
+        let (fast_mean, slow_mean) = (mean(sum(fast), fast.len()), mean(sum(slow), slow.len()));
+        let (fast_times, slow_times) = (self.times(fast), self.times(slow));
+        let in_fast =
+            |culprit| mean(fast_times.get(&culprit).copied().unwrap_or_default(), fast.len());
+        let mut excess: Vec<(CulpritId, Nanos, Nanos)> = (slow_times.iter())
+            .map(|(&culprit, &time)| {
+                let more = Nanos(mean(time, slow.len()).0.saturating_sub(in_fast(culprit).0));
+                (culprit, time, more)
+            })
+            .collect();
+        let least = (slow_mean.0.saturating_sub(fast_mean.0)) as f64 * MIN_EXCESS;
+        excess.retain(|&(_, _, more)| more > Nanos(0) && more.0 as f64 >= least);
+        excess.sort_unstable_by_key(|&(culprit, _, more)| (Reverse(more), culprit));
+        excess.truncate(MAX_CULPRITS);
+        let excess = (excess.into_iter())
+            .filter_map(|(id, time, more)| {
+                Some(Excess {
+                    culprit: self.describe_culprit(id, time, slow, teller)?,
+                    fast_mean_ns: in_fast(id),
+                    excess_ns: more,
+                    without: self.latencies_without(id, latencies),
+                })
+            })
+            .collect();
+        Some(SlowRequests {
+            from_percentile: from,
+            count: slow.len() as u64,
+            mean_ns: slow_mean,
+            fast_mean_ns: fast_mean,
+            excess,
+        })
+    }
+
+    /// Returns how long requests would take if a culprit had taken no time of any. `latencies` are in order.
+    fn latencies_without(&self, culprit: CulpritId, latencies: &[Nanos]) -> Latencies {
+        let mut without: Vec<Nanos> = (self.order.iter().zip(latencies))
+            .map(|(&n, latency)| *latency - self.profiles.time_of(self.first + n, culprit))
+            .collect();
+        without.sort_unstable();
+        Latencies::from_sorted(&without)
+    }
+}

@@ -1,0 +1,210 @@
+//! Finds requests, and what serves them.
+
+use std::collections::HashMap;
+
+use indexmap::IndexSet;
+use offwake_recording::{
+    FileId, Recording, SocketEnd, Wait,
+    units::{Nanos, Tgid, Timestamp},
+};
+
+use crate::{
+    blame::{Blame, cause::Cause, descriptor},
+    findings::{ServerProgram, WaitMeanings},
+    spans::{AskedRequest, RequestStart, Roles, SpanInput, find_asked_requests},
+    timeline::{ThreadIndex, WaitIndex},
+};
+
+use super::turns::{Turn, find_turns};
+
+/// Whose time a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SeenBy {
+    /// That of the thread that asked, from its question to the answer.
+    Asker(RequestStart),
+    /// That of the thread that served: the one that asked waits for several at once, or is on another machine.
+    Server(RequestStart),
+}
+
+/// Identifies a class within one [`FoundRequests`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ClassId(pub(super) u32);
+
+/// A request that was answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) class: ClassId,
+    /// The thread whose time it is.
+    pub(super) thread: ThreadIndex,
+    pub(super) server: ThreadIndex,
+    pub(super) from: Timestamp,
+    pub(super) to: Timestamp,
+    pub(super) service: Nanos,
+    pub(super) seen_by: SeenBy,
+}
+
+impl Request {
+    pub(super) fn latency(&self) -> Nanos {
+        self.to.since(self.from)
+    }
+}
+
+/// What requests have in common that are compared with each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ClassKey {
+    pub(super) server: ServerProgram,
+    /// Where the server is asked: `tcp 127.0.0.1:5432`, `futex`.
+    pub(super) serving_end: String,
+    pub(super) roles: Roles,
+    /// The server's process where the roles are not known, so that the two directions are apart.
+    process: Option<Tgid>,
+}
+
+/// The requests that the target made or served.
+#[derive(Debug, Default)]
+pub(super) struct FoundRequests {
+    pub(super) classes: IndexSet<ClassKey>,
+    /// In the order of classes, then of time.
+    pub(super) answered: Vec<Request>,
+    /// How many the window cut, by class.
+    pub(super) cut: HashMap<ClassId, u64>,
+    /// How often something came for, or an answer to, a thread that serves or asks several at once, of which
+    /// nothing tells to which request it belongs.
+    pub(super) not_told_apart: u64,
+}
+
+/// Finds the requests of a recording.
+pub(super) fn find_requests(blame: &Blame<'_>, meanings: &WaitMeanings<'_>) -> FoundRequests {
+    let evidence = SpanInput {
+        recording: blame.recording(),
+        timeline: blame.timeline(),
+        wake_source: &|wait: WaitIndex| blame.wake_source(wait),
+        cause: &|wait: WaitIndex| blame.cause(wait),
+    };
+    let asked = find_asked_requests(evidence);
+    let turns = find_turns(blame, &|wait| asked.is_continued(wait));
+    let mut finder = RequestFinder { blame, meanings, found: FoundRequests::default() };
+    for request in &asked.answered {
+        finder.add_asked(request);
+    }
+    let is_new = |turn: &&Turn| !asked.has_answer(turn.server, turn.from, turn.to);
+    for turn in turns.whole.iter().filter(is_new) {
+        finder.add_turn(turn);
+    }
+    for request in &asked.cut {
+        let class = finder.class(
+            (request.server, request.to),
+            asked_from(blame, request.wait),
+            request.roles,
+        );
+        *finder.found.cut.entry(class).or_default() += 1;
+    }
+    for turn in turns.cut.iter().filter(is_new) {
+        let class =
+            finder.class((turn.server, turn.from), served_from(blame, turn.wait), Roles::Known);
+        *finder.found.cut.entry(class).or_default() += 1;
+    }
+    let mut found = finder.found;
+    let is_of_nobody = |&&(server, at): &&(ThreadIndex, Timestamp)| !asked.has_ask(server, at);
+    let unknown = turns.loop_wakes.iter().filter(is_of_nobody).count() as u64;
+    found.not_told_apart = unknown + asked.of_loops;
+    found.answered.sort_by_key(|request| (request.class, request.from, request.thread));
+    found
+}
+
+struct RequestFinder<'a> {
+    blame: &'a Blame<'a>,
+    meanings: &'a WaitMeanings<'a>,
+    found: FoundRequests,
+}
+
+impl RequestFinder<'_> {
+    fn add_asked(&mut self, asked: &AskedRequest) {
+        let AskedRequest { wait, asker, server, from, to, start, roles, service } = *asked;
+        let class = self.class((server, to), asked_from(self.blame, wait), roles);
+        let seen_by = SeenBy::Asker(start);
+        let request = Request { class, thread: asker, server, from, to, service, seen_by };
+        self.found.answered.push(request);
+    }
+
+    fn add_turn(&mut self, turn: &Turn) {
+        let Turn { wait, server, from, to, start } = *turn;
+        let class = self.class((server, from), served_from(self.blame, wait), Roles::Known);
+        let (service, seen_by) = (to.since(from), SeenBy::Server(start));
+        let request = Request { class, thread: server, server, from, to, service, seen_by };
+        self.found.answered.push(request);
+    }
+
+    /// Returns the class of requests that a thread serves at a time.
+    fn class(
+        &mut self,
+        (server, at): (ThreadIndex, Timestamp),
+        serving_end: String,
+        roles: Roles,
+    ) -> ClassId {
+        let named = self.blame.timeline().named_thread(server, at);
+        let process = match roles {
+            Roles::Known => None,
+            Roles::Unknown => self.blame.timeline().process_of_thread(server),
+        };
+        let server = ServerProgram::find(self.meanings, named);
+        let key = ClassKey { server, serving_end, roles, process };
+        let (index, _) = self.found.classes.insert_full(key);
+        ClassId(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+}
+
+/// Says where the server was asked that a wait was for an answer of.
+fn asked_from(blame: &Blame<'_>, index: WaitIndex) -> String {
+    let recording = blame.recording();
+    let Some(wait) = recording.waits.get(index.0 as usize) else { return String::new() };
+    let own = own_socket(recording, &wait).and_then(|socket| address(socket, &socket.remote));
+    let servers = || {
+        let file = wait.wake.as_ref()?.file?;
+        let socket = recording.files.socket(file)?;
+        address(socket, &socket.local)
+    };
+    own.or_else(servers).unwrap_or_else(|| means(blame.cause(index)).to_owned())
+}
+
+/// Says where a server waited for its next request.
+fn served_from(blame: &Blame<'_>, index: WaitIndex) -> String {
+    let recording = blame.recording();
+    let Some(wait) = recording.waits.get(index.0 as usize) else { return String::new() };
+    let own = own_socket(recording, &wait).and_then(|socket| address(socket, &socket.local));
+    let askers = || {
+        let file = wait.wake.as_ref()?.file?;
+        let socket = recording.files.socket(file)?;
+        address(socket, &socket.remote)
+    };
+    own.or_else(askers).unwrap_or_else(|| means(blame.cause(index)).to_owned())
+}
+
+/// Returns the socket that a wait was on, or that made it end.
+fn own_socket<'r>(recording: &'r Recording, wait: &Wait) -> Option<&'r SocketEnd> {
+    let ready = wait.wake.as_ref().and_then(|wake| wake.ready).map(|ready| ready.file);
+    let named = descriptor(wait.syscall.as_ref(), wait.polled_fd, wait.file).map(|(_, file)| file);
+    let socket = |file: FileId| recording.files.socket(file);
+    ready.and_then(socket).or_else(|| named.and_then(socket))
+}
+
+/// `tcp 127.0.0.1:5432`
+fn address(socket: &SocketEnd, address: &str) -> Option<String> {
+    (!address.is_empty()).then(|| format!("{} {address}", socket.protocol))
+}
+
+/// Names what a request without an address goes through.
+fn means(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Child => "child process",
+        Cause::Poll => "socket",
+        cause => cause.name(),
+    }
+}
+
+impl SeenBy {
+    /// Returns whether nobody saw when the request began.
+    pub(super) fn is_start_unseen(self) -> bool {
+        matches!(self, Self::Asker(RequestStart::Unseen) | Self::Server(RequestStart::Unseen))
+    }
+}

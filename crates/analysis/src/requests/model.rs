@@ -1,0 +1,177 @@
+//! Requests as every output has them.
+
+use offwake_recording::units::{Nanos, Tgid, Timestamp};
+use schemars::{JsonSchema, Schema, generate::SchemaSettings};
+use serde::Serialize;
+
+use crate::blame::BlameEntryKind;
+
+/// The requests that the target made or served: `docs/requests.md`.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Requests {
+    /// `offwake.requests/1`
+    #[schemars(extend("const" = "offwake.requests/1"))]
+    pub schema: &'static str,
+    /// The window.
+    pub window: RequestWindow,
+    /// Those that are alike, by the time that they took, all of them together: the most first.
+    pub classes: Vec<RequestClass>,
+    /// What there was no room for.
+    pub summed_up: SummedUpClasses,
+    /// How often something came for a thread that serves, or asks, several at once, of which nothing tells to
+    /// which request it belongs.
+    pub not_told_apart: u64,
+}
+
+impl Requests {
+    /// The JSON schema of `x.requests.json`; `docs/requests.schema.json` is a copy. It allows for more keys than
+    /// there are: additions are free.
+    #[must_use]
+    pub fn json_schema_root() -> Schema {
+        let settings = SchemaSettings::draft2020_12().for_serialize();
+        let mut schema = settings.into_generator().into_root_schema_for::<Self>();
+        schema.insert("$id".to_owned(), Self::SCHEMA.into());
+        schema
+    }
+}
+
+/// The time in which requests were looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RequestWindow {
+    /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+    /// Its length.
+    pub duration_ns: Nanos,
+}
+
+/// Classes that are not listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct SummedUpClasses {
+    /// How many.
+    pub classes: u64,
+    /// How many requests they have.
+    pub count: u64,
+    /// The time of these, all together.
+    pub ns: Nanos,
+}
+
+/// Requests that one program is asked at one place.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RequestClass {
+    /// Who serves them: `orders-api 4242`, `postgres ×20`.
+    pub server: String,
+    /// The program: `postgres`.
+    pub program: String,
+    /// The process, if it was one only.
+    pub pid: Option<Tgid>,
+    /// The label of its container.
+    pub container: Option<String>,
+    /// Where it is asked: `tcp 127.0.0.1:5432`, `unix /run/app.sock`, `pipe`, `futex`.
+    pub serving_end: String,
+    /// Whether a socket tells who asks and who serves. Where nothing does, such as at a pipe, these may be waits for
+    /// the next request.
+    pub roles_known: bool,
+    /// How many requests were answered.
+    pub count: u64,
+    /// How many the window cut: they are in no percentile.
+    pub unfinished: u64,
+    /// Of the answered ones, those that were seen from the server alone: their time is from when the request came to
+    /// when the server waited for its next one.
+    pub seen_by_server: u64,
+    /// Those that nobody saw beginning, as the server was awake: their time is from when the one that asked fell asleep.
+    pub start_unseen: u64,
+    /// The time of all of them together.
+    pub ns: Nanos,
+    /// How long they took.
+    pub latency: Latencies,
+    /// How long servers took for them.
+    pub service: Latencies,
+    /// The same requests, divided by how long they took: the shortest ones first.
+    pub bands: Vec<RequestBand>,
+    /// The slowest of them, compared with the fast half. None if there are too few.
+    pub slow: Option<SlowRequests>,
+}
+
+/// Percentiles of times, of the nearest rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Latencies {
+    /// The mean.
+    pub mean_ns: Nanos,
+    /// Half of them took at most this long.
+    pub p50_ns: Nanos,
+    /// Nine of ten.
+    pub p90_ns: Nanos,
+    /// 99 of 100.
+    pub p99_ns: Nanos,
+    /// 999 of 1,000.
+    pub p999_ns: Nanos,
+    /// The longest.
+    pub max_ns: Nanos,
+}
+
+/// Requests of one class whose latencies lie between two percentiles.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RequestBand {
+    /// `p0–50`, `p99–99.9`
+    pub name: String,
+    /// How many.
+    pub count: u64,
+    /// Their mean latency.
+    pub mean_ns: Nanos,
+    /// What it was spent on, the most first. Adds up to the mean, but for what is less than a nanosecond a request.
+    pub culprits: Vec<CulpritShare>,
+    /// What there was no room for in the list.
+    pub other_ns: Nanos,
+}
+
+/// What part of requests' time was spent on.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct CulpritShare {
+    /// Who, and on what: `compactor 4260 waits for the disk nvme0n1 (ext4, /) in flush_index`.
+    pub text: String,
+    /// The program.
+    pub program: String,
+    /// The process, if it was one only.
+    pub pid: Option<Tgid>,
+    /// The thread's own name, if it was one only and has one.
+    pub thread_name: Option<String>,
+    /// The function in which it slept or worked.
+    pub function: Option<String>,
+    /// What it did.
+    pub kind: BlameEntryKind,
+    /// Why it is not known, if it is not.
+    pub reason: Option<&'static str>,
+    /// How much of the mean latency.
+    pub mean_ns: Nanos,
+}
+
+/// What the slow requests have that the fast ones do not.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct SlowRequests {
+    /// From which percentile on they are slow: 99, or less if there are few.
+    pub from_percentile: f64,
+    /// How many.
+    pub count: u64,
+    /// Their mean latency.
+    pub mean_ns: Nanos,
+    /// The mean latency of the fast half.
+    pub fast_mean_ns: Nanos,
+    /// What makes the difference, the most first.
+    pub excess: Vec<Excess>,
+}
+
+/// What slow requests spend more time on than fast ones.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Excess {
+    /// Who, and on what, in the slow ones.
+    pub culprit: CulpritShare,
+    /// How much of the mean latency it is in the fast ones.
+    pub fast_mean_ns: Nanos,
+    /// The difference.
+    pub excess_ns: Nanos,
+    /// How long the requests of the class would take at least if none had spent any time on this: it may be more,
+    /// as something else may come to light.
+    pub without: Latencies,
+}

@@ -1,0 +1,189 @@
+//! How long requests took, and what the slow ones have that the fast ones do not.
+
+use offwake_analysis::{
+    blame::{Blame, ChainLimits},
+    requests::{RequestClass, Requests},
+    timeline::Timeline,
+};
+use offwake_recording::{
+    FileId, FileKind, OpenFile, ReadyFile, Recording, SocketEnd, SocketRole,
+    units::{Nanos, Tid},
+};
+use proptest::prelude::*;
+
+use crate::{
+    draw::{edit, live, recording, ticks},
+    fixtures::{EPOLL_WAIT, READ, file, syscall},
+    properties::world,
+};
+
+/// How long one exchange takes in drawings.
+const PERIOD: usize = 20;
+
+fn find(recording: &mut Recording) -> Requests {
+    recording.sort();
+    let timeline = Timeline::build(recording);
+    Requests::find(&Blame::new(recording, &timeline, ChainLimits::default()))
+}
+
+/// 7 asks 60 so many times. Each time that `is_slow` says so, 60 asks 61, who works for 10 ticks.
+fn asks(count: usize, is_slow: impl Fn(usize) -> bool) -> Recording {
+    let mut r = recording(count * PERIOD);
+    let (mut asks, mut serves, mut helps) = (String::new(), String::new(), String::new());
+    // The number of 60's wait that 61 ends, of all of its waits.
+    let (mut waits, mut helped) = (0, Vec::new());
+    for n in 0..count {
+        waits += 1;
+        if is_slow(n) {
+            waits += 1;
+            helped.push(waits);
+            asks += "###..............###";
+            serves += "..##..........###...";
+            helps += "....##########......";
+        } else {
+            asks += "###...##############";
+            serves += "..####..............";
+            helps += "....................";
+        }
+    }
+    live(&mut r, 7, &asks, 60);
+    live(&mut r, 60, &serves, 7);
+    live(&mut r, 61, &helps, 60);
+    edit(&mut r, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(60)) {
+            if helped.contains(&wait.seq)
+                && let Some(wake) = &mut wait.wake
+            {
+                (wake.current.tid, wake.current.tgid.0) = (Tid(61), 61);
+            }
+        }
+    });
+    r
+}
+
+fn only_class(requests: &Requests) -> &RequestClass {
+    let [class] = requests.classes.as_slice() else { panic!("{requests:#?}") };
+    class
+}
+
+fn class_of<'r>(requests: &'r Requests, server: &str) -> &'r RequestClass {
+    let mut classes = requests.classes.iter();
+    classes.find(|class| class.server.contains(server)).unwrap_or_else(|| panic!("{requests:#?}"))
+}
+
+#[test]
+fn latency_is_from_the_question_to_the_answer() {
+    let requests = find(&mut asks(10, |_| false));
+    // Nothing tells who asks: 60 waits for 7 as well.
+    let class = class_of(&requests, "thread60");
+    assert!(!class.roles_known);
+    assert_eq!((class.count, class.unfinished), (10, 0));
+    assert_eq!(class.latency.p50_ns, ticks(4));
+    assert_eq!(class.latency.max_ns, ticks(4));
+    assert_eq!(class.service.p50_ns, ticks(4));
+    assert_eq!(class.slow, None);
+}
+
+#[test]
+fn slow_requests_have_what_fast_ones_do_not_and_the_bound_is_without_it() {
+    // 15 of 100 are slow: 10 ticks of 61's work, and one more of 60's own.
+    let requests = find(&mut asks(400, |n| n % 20 < 3));
+    let class = class_of(&requests, "thread60");
+    assert_eq!(class.count, 400);
+    assert_eq!((class.latency.p50_ns, class.latency.p90_ns), (ticks(4), ticks(15)));
+    let slow = class.slow.as_ref().expect("enough of them");
+    assert_eq!((slow.from_percentile, slow.count), (90.0, 40));
+    assert_eq!((slow.mean_ns, slow.fast_mean_ns), (ticks(15), ticks(4)));
+    let excess: Vec<(&str, Nanos, Nanos)> = (slow.excess.iter())
+        .map(|one| (one.culprit.program.as_str(), one.excess_ns, one.without.p90_ns))
+        .collect();
+    assert_eq!(excess, [("thread61", ticks(10), ticks(5)), ("thread60", ticks(1), ticks(11))]);
+}
+
+/// The profile of a band adds up to its mean.
+fn check_sums(class: &RequestClass) -> Result<(), TestCaseError> {
+    let mut all = 0;
+    for band in &class.bands {
+        let sum: u64 = band.culprits.iter().map(|one| one.mean_ns.0).sum::<u64>() + band.other_ns.0;
+        // Each part is rounded by itself.
+        let parts = band.culprits.len() as u64 + 1;
+        prop_assert!(sum.abs_diff(band.mean_ns.0) <= parts, "{} of {}", sum, band.mean_ns);
+        all += band.count;
+    }
+    prop_assert_eq!(all, class.count);
+    Ok(())
+}
+
+/// A socket of a server at port 80.
+fn server_socket(r: &mut Recording, inode: u64) -> FileId {
+    let id = file(FileKind::Socket, inode);
+    let socket = SocketEnd {
+        protocol: "tcp".to_owned(),
+        local: "127.0.0.1:80".to_owned(),
+        remote: format!("127.0.0.1:{}", 40_000 + inode),
+        role: Some(SocketRole::Serving),
+        peers: Vec::new(),
+    };
+    r.files.files.insert(id, OpenFile::Socket(socket));
+    id
+}
+
+/// 7 serves what 60 asks, which waits for others as well.
+fn served_for_loop(inodes: impl Fn(usize) -> u64, number: u32) -> Requests {
+    let count = 30;
+    let mut r = recording(count * PERIOD);
+    let (mut asks, mut serves) = (String::new(), String::new());
+    for _ in 0..count {
+        asks += "####################";
+        serves += "..####..............";
+    }
+    live(&mut r, 60, &asks, 7);
+    live(&mut r, 7, &serves, 60);
+    let sockets: Vec<_> = (0..=count).map(|n| server_socket(&mut r, inodes(n))).collect();
+    edit(&mut r, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(7)) {
+            let socket = sockets.get(wait.seq as usize - 1).copied();
+            wait.syscall = syscall(number, [4, 0, 0, 0, 0, 0]);
+            wait.file = socket;
+            if number == EPOLL_WAIT
+                && let (Some(wake), Some(file)) = (&mut wait.wake, socket)
+            {
+                wake.ready = Some(ReadyFile { descriptor: 5, file });
+                wait.file = Some(FileId { kind: FileKind::Anonymous, ..file });
+            }
+        }
+    });
+    find(&mut r)
+}
+
+#[test]
+fn a_thread_that_serves_one_connection_shows_what_a_loop_asked_it() {
+    for requests in [served_for_loop(|_| 5, READ), served_for_loop(|_| 5, EPOLL_WAIT)] {
+        let class = only_class(&requests);
+        assert_eq!((class.count, class.seen_by_server), (30, 30));
+        assert!(class.roles_known);
+        assert_eq!(class.latency.p50_ns, ticks(4));
+        assert_eq!(class.serving_end, "tcp 127.0.0.1:80");
+        assert_eq!(requests.not_told_apart, 0);
+    }
+}
+
+#[test]
+fn what_comes_for_a_thread_that_serves_several_is_counted_alone() {
+    let requests = served_for_loop(|n| n as u64 % 2, EPOLL_WAIT);
+    assert_eq!((requests.classes.len(), requests.not_told_apart), (0, 30));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_was_lost_the_parts_of_requests_add_up(world in world()) {
+        for mut recording in [world.full(), world.lossy()] {
+            for class in &find(&mut recording).classes {
+                check_sums(class)?;
+                prop_assert!(class.latency.max_ns <= recording.meta.window.length());
+            }
+        }
+    }
+}

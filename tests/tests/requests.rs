@@ -1,0 +1,157 @@
+//! How long requests took, against what the clients measured; and what the slow ones have that the fast ones do not,
+//! against what was done to them.
+//!
+//! Each test prints what is true, and what offwake says.
+
+use std::{fs, path::Path};
+
+use anyhow::{Context as _, Result, ensure};
+use offwake_tests::{
+    offwake::Offwake,
+    paths::{python_interpreter, scratch_directory},
+    programs::Program,
+};
+use serde::Deserialize;
+
+/// How far a number of requests may be from what the clients counted: those that the window cuts are a few.
+const COUNT: f64 = 0.02;
+/// How far half of the latencies may be from what the clients measured: they also wait for a CPU to come back to,
+/// which is no part of a latency.
+const LATENCY: f64 = 0.10;
+/// The part of what slow requests wait for more than others that has to be on its cause.
+const ON_CAUSE: f64 = 0.90;
+
+#[derive(Deserialize)]
+struct Requests {
+    window: Window,
+    classes: Vec<Class>,
+}
+
+#[derive(Deserialize)]
+struct Window {
+    started_at: u64,
+    ended_at: u64,
+}
+
+#[derive(Deserialize)]
+struct Class {
+    program: String,
+    serving_end: String,
+    count: u64,
+    latency: Latency,
+    slow: Option<Slow>,
+}
+
+#[derive(Deserialize)]
+struct Latency {
+    p50_ns: u64,
+    p99_ns: u64,
+}
+
+#[derive(Deserialize)]
+struct Slow {
+    excess: Vec<Excess>,
+}
+
+#[derive(Deserialize)]
+struct Excess {
+    culprit: Culprit,
+    excess_ns: u64,
+    without: Latency,
+}
+
+#[derive(Deserialize)]
+struct Culprit {
+    text: String,
+    kind: String,
+}
+
+impl Excess {
+    /// Returns whether it is something that was waited for: how long threads wait for a CPU depends on what else the
+    /// machine does.
+    fn is_waiting(&self) -> bool {
+        !matches!(self.culprit.kind.as_str(), "work" | "cpu_queue")
+    }
+}
+
+/// Records the server while its clients ask it; returns what offwake says, and the clients' latencies in order.
+fn record(transport: &str, cause: &str) -> Result<(Requests, Vec<u64>)> {
+    let directory = scratch_directory()?;
+    let log = directory.path().join("log");
+    let arguments = [log.as_path(), Path::new(transport), Path::new(cause)];
+    let program = Program::script(&python_interpreter()?, "requests.py", &arguments)?;
+    let pid = program.pid().to_string();
+    let outcome = (Offwake::profile()?)
+        .args(["-p", &pid, "-d", "4s", "--budget", "none", "--requests", "-o", "x.requests.json"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    println!("{}", outcome.stdout);
+    let requests: Requests = serde_json::from_str(&outcome.text("x.requests.json")?)?;
+    drop(program);
+    let mut latencies = Vec::new();
+    for line in fs::read_to_string(&log)?.lines() {
+        let (asked, answered) = line.split_once(' ').context("two times in a line")?;
+        let (asked, answered): (u64, u64) = (asked.parse()?, answered.parse()?);
+        if asked >= requests.window.started_at && answered <= requests.window.ended_at {
+            latencies.push(answered - asked);
+        }
+    }
+    latencies.sort_unstable();
+    Ok((requests, latencies))
+}
+
+/// Finds the class of the server's clients: of what the server itself asks there is one more.
+fn class_of_clients<'r>(requests: &'r Requests, transport: &str) -> Result<&'r Class> {
+    let end = if transport == "pipe" { "pipe" } else { transport };
+    let mut classes = requests.classes.iter();
+    classes
+        .find(|class| class.serving_end.starts_with(end) && class.program.contains("python"))
+        .with_context(|| format!("no class of {transport}"))
+}
+
+fn is_near(found: u64, truth: u64, part: f64) -> bool {
+    (found as f64 - truth as f64).abs() <= truth as f64 * part
+}
+
+fn check(transport: &str, cause: &str, function: &str) -> Result<()> {
+    let (requests, latencies) = record(transport, cause)?;
+    let class = class_of_clients(&requests, transport)?;
+    let median = *latencies.get(latencies.len() / 2).context("no request")?;
+    println!(
+        "| {transport}, {cause} | clients: {}, p50 {} us | offwake: {}, p50 {} us, p99 {} us |",
+        latencies.len(),
+        median / 1_000,
+        class.count,
+        class.latency.p50_ns / 1_000,
+        class.latency.p99_ns / 1_000
+    );
+    ensure!(is_near(class.count, latencies.len() as u64, COUNT), "{} requests", class.count);
+    ensure!(is_near(class.latency.p50_ns, median, LATENCY), "p50 {}", class.latency.p50_ns);
+    let slow = class.slow.as_ref().context("no slow ones")?;
+    let waiting = || slow.excess.iter().filter(|one| one.is_waiting());
+    let more: u64 = waiting().map(|one| one.excess_ns).sum();
+    let of_cause = waiting().filter(|one| one.culprit.text.contains(function));
+    let on_cause: u64 = of_cause.map(|one| one.excess_ns).sum();
+    let first = waiting().next().context("no excess")?;
+    println!(
+        "| {on_cause} of {more} ns | {} | bound {} us |",
+        first.culprit.text,
+        first.without.p99_ns / 1_000
+    );
+    ensure!(first.culprit.text.contains(function), "{}", first.culprit.text);
+    ensure!(on_cause as f64 >= more as f64 * ON_CAUSE, "{on_cause} of {more} ns");
+    Ok(())
+}
+
+#[test]
+fn slow_requests_are_those_that_meet_a_lock() -> Result<()> {
+    check("tcp", "lock", "flush_index")?;
+    check("unix", "lock", "flush_index")?;
+    check("pipe", "lock", "flush_index")
+}
+
+#[test]
+fn slow_requests_are_those_that_meet_a_service_or_a_timer() -> Result<()> {
+    check("tcp", "service", "slow_service")?;
+    check("tcp", "timer", "answer")
+}
