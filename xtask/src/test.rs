@@ -44,7 +44,7 @@ const STEPS: [Step; 21] = [
     ("licences and sources of the dependencies", dependencies::check),
     ("the version of Rust that is stated", msrv::check),
     ("lints of the fuzz targets", lint_fuzz_targets),
-    ("fuzzing, for two minutes", fuzz::fuzz_in_tests),
+    ("fuzzing, for six minutes", fuzz::fuzz_in_tests),
     ("packages for the tests", install_packages),
     ("python for the tests", python::install),
     ("what this kernel allows", run_doctor),
