@@ -1,6 +1,9 @@
 //! Loading: makes and fills the maps, and makes offsets and settings constants of the programs.
 
-use std::os::unix::net::UnixDatagram;
+use std::os::{
+    fd::{AsFd as _, AsRawFd as _},
+    unix::net::UnixDatagram,
+};
 
 use aya::{
     Ebpf, EbpfLoader, Pod,
@@ -18,7 +21,7 @@ use profiler_ebpf::config::{self, Config, target_origin};
 use super::{
     KernelError, KernelTypes, LossReader, ProgramTimer, Ring, StackCountReader, attach,
     btf::COMPAT_MASK,
-    object,
+    map_batch, object,
     sampling_clock::{SamplingClock, online_cpu_list},
     syscalls, tracing_frames, user_stacks,
 };
@@ -320,19 +323,29 @@ impl Kernel {
     fn make_rings(&mut self, sizes: &[u32]) -> Result<Vec<Ring>, KernelError> {
         const NAME: &str = "RINGS";
         let failed = |source| KernelError::Map { map: NAME, source };
-        let mut outer: ArrayOfMaps<_, RingBuf<MapData>> =
-            ArrayOfMaps::try_from(self.map_mut(NAME)?).map_err(failed)?;
-        (0..)
-            .zip(sizes)
-            .map(|(cpu, &bytes)| {
-                let definition =
-                    aya_obj::Map::new_from_params(BPF_MAP_TYPE_RINGBUF as u32, 0, 0, bytes, 0);
-                let data = MapData::create(definition, "offwake_ring", None).map_err(failed)?;
-                let ring = RingBuf::try_from(Map::RingBuf(data)).map_err(failed)?;
-                outer.set(cpu, &ring, 0).map_err(failed)?;
-                Ok(Ring::new(ring, bytes))
-            })
-            .collect()
+        let mut rings: Vec<RingBuf<MapData>> = Vec::new();
+        let mut descriptors = Vec::new();
+        for &bytes in sizes {
+            let definition =
+                aya_obj::Map::new_from_params(BPF_MAP_TYPE_RINGBUF as u32, 0, 0, bytes, 0);
+            let data = MapData::create(definition, "offwake_ring", None).map_err(failed)?;
+            descriptors.push(data.fd().as_fd().as_raw_fd());
+            rings.push(RingBuf::try_from(Map::RingBuf(data)).map_err(failed)?);
+        }
+        let map = self.map_mut(NAME)?;
+        // With room for 240 CPUs, one by one takes seconds.
+        let at_once = match &*map {
+            Map::ArrayOfMaps(data) => map_batch::set_maps(data.fd().as_fd(), &descriptors).is_ok(),
+            _ => false,
+        };
+        if !at_once {
+            let mut outer: ArrayOfMaps<_, RingBuf<MapData>> =
+                ArrayOfMaps::try_from(map).map_err(failed)?;
+            for (cpu, ring) in (0..).zip(&rings) {
+                outer.set(cpu, ring, 0).map_err(failed)?;
+            }
+        }
+        Ok(rings.into_iter().zip(sizes).map(|(ring, bytes)| Ring::new(ring, *bytes)).collect())
     }
 }
 

@@ -11,6 +11,7 @@ mod features;
 mod load;
 mod load_programs;
 mod loss;
+mod map_batch;
 mod maps;
 mod object;
 mod program_timer;
