@@ -45,6 +45,10 @@ enum Task {
     Vm {
         /// Kernels, as in 6.12; without any, those that are tested always
         releases: Vec<vm::Release>,
+        /// CPUs of the guests, as in 1, or 2/240: two, with room for 240. With others than two, the tests
+        /// of CPUs alone are run
+        #[arg(long, value_delimiter = ',')]
+        cpus: Vec<vm::Cpus>,
     },
     /// Measure what offwake costs
     #[command(disable_help_flag = true)]
@@ -76,7 +80,9 @@ fn main() -> ExitCode {
         Task::Run { arguments } if arguments.is_empty() => run::profile_demo(),
         Task::Run { arguments } => run::run_offwake(&arguments),
         Task::Test => test::test().map(|()| ExitCode::SUCCESS),
-        Task::Vm { releases } => vm::test_releases(&releases).map(|()| ExitCode::SUCCESS),
+        Task::Vm { releases, cpus } => {
+            vm::test_releases(&releases, &cpus).map(|()| ExitCode::SUCCESS)
+        }
         Task::Bench { arguments } => bench::bench(&arguments),
         Task::Incidents { arguments } => incidents::run(&arguments),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds).map(|()| ExitCode::SUCCESS),

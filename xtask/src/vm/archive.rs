@@ -17,10 +17,11 @@ const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// What has cloud kernels that this project is tested with. Security updates come first: the archive
 /// proper has what was there at the last point release.
-const SUITES: [(&str, &str); 5] = [
+const SUITES: [(&str, &str); 6] = [
     ("debian-security", "trixie-security"),
     ("debian-security", "bookworm-security"),
     ("debian-security", "bullseye-security"),
+    ("debian", "trixie-backports"),
     ("debian", "bookworm"),
     ("debian", "bullseye"),
 ];
@@ -108,7 +109,7 @@ impl Archive {
     /// When apt can't be asked.
     pub fn kernels(&self, release: Release) -> anyhow::Result<Vec<String>> {
         let pattern = format!(
-            r"^linux-image-{}\.[0-9].*-cloud-{}-unsigned$",
+            r"^linux-image-{}\.[0-9].*-cloud-{}(-unsigned)?$",
             release.to_string().replace('.', r"\."),
             self.architecture.name()
         );
@@ -120,6 +121,25 @@ impl Archive {
         names.sort_by_key(|name| std::cmp::Reverse(numbers(name)));
         names.dedup();
         Ok(names)
+    }
+
+    /// The packages that a kernel of this name is divided into beside the one of that name; none before
+    /// 6.19.
+    ///
+    /// # Errors
+    ///
+    /// When apt can't be asked.
+    pub fn parts(&self, kernel: &str) -> anyhow::Result<Vec<String>> {
+        let Some(version) = kernel.strip_prefix("linux-image-") else { return Ok(Vec::new()) };
+        let parts = ["binary", "modules"].map(|part| format!("linux-{part}-{version}"));
+        let mut there = Vec::new();
+        for part in parts {
+            let mut names = self.apt("apt-cache");
+            let names = command::output(names.args(["pkgnames", &part]))
+                .context("apt-cache can't be asked")?;
+            there.extend(names.lines().any(|name| name == part).then_some(part));
+        }
+        Ok(there)
     }
 
     /// Downloads a package, and says where it is. apt checks it against the archive's signature.

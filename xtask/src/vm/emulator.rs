@@ -12,15 +12,13 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use super::{kernel::Kernel, transcript::Transcript};
+use super::{cpus::Cpus, kernel::Kernel, transcript::Transcript};
 use xtask::{apt, command};
 
 /// Debian's name for the emulator of this machine's kind.
 const PACKAGE: &str = "qemu-system-x86";
 const NAME: &str = "qemu-system-x86_64";
 
-/// Two, as wakes from one CPU to another are what is to be seen.
-const CPUS: &str = "2";
 const MEBIBYTES: &str = "2000";
 
 /// How often the guest's words are looked at.
@@ -81,6 +79,7 @@ impl EmulatorProgram {
 pub struct Guest<'a> {
     pub emulator: &'a EmulatorProgram,
     pub kernel: &'a Kernel,
+    pub cpus: Cpus,
     /// The initramfs, which holds the guest's root.
     pub image: &'a Path,
     /// The name of the disk's file in `folder`.
@@ -145,7 +144,8 @@ impl Guest<'_> {
             // With hardware's help a machine within a machine may hang, and needs rights of its own. With
             // a thread for each CPU, one may meet a breakpoint that another has taken back from the
             // kernel's code already, as each attached program has it rewritten: seen to panic.
-            .args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", CPUS, "-m", MEBIBYTES])
+            .args(["-accel", "tcg,thread=single", "-cpu", "max", "-m", MEBIBYTES])
+            .args(["-smp", &self.cpus.argument()])
             .args(["-nodefaults", "-display", "none", "-no-reboot"])
             // What a guest syncs need not be on this machine's disk, which may be busy.
             .args([

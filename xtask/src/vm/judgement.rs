@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::{
+    cpus::Cpus,
     doctor::Findings,
     features::{self, Feature, TASK_REGISTERS},
     kernel::Kernel,
-    live_tests::{self, TESTS},
+    live_tests,
     release::Release,
     task::Task,
     transcript::{Ended, Transcript},
@@ -25,6 +26,7 @@ pub enum Verdict {
 /// All about a kernel.
 pub struct Judgement {
     pub release: Release,
+    pub cpus: Cpus,
     pub package: String,
     pub findings: Findings,
     /// Each test's title and how it went.
@@ -39,8 +41,8 @@ const PROFILE: &str = "profile";
 /// Looking at a kernel and loading every program, which takes the emulated verifier a while.
 const DOCTOR_LIMIT: Duration = Duration::from_secs(120);
 
-/// What is to be done on a kernel.
-pub fn tasks(release: Release) -> Vec<Task> {
+/// What is to be done on a kernel with these CPUs.
+pub fn tasks(release: Release, cpus: Cpus) -> Vec<Task> {
     let offwake = |name: &str, command: &str| Task {
         name: name.to_owned(),
         limit: DOCTOR_LIMIT,
@@ -50,7 +52,7 @@ pub fn tasks(release: Release) -> Vec<Task> {
     if is_refused(release) {
         tasks.push(offwake(PROFILE, "offwake profile --all -d 100ms"));
     } else {
-        tasks.extend(TESTS.iter().map(live_tests::LiveTest::task));
+        tasks.extend(live_tests::tests_with(cpus).map(|test| test.task(cpus)));
     }
     tasks
 }
@@ -62,9 +64,14 @@ fn is_refused(release: Release) -> bool {
 
 impl Judgement {
     /// Judges what a guest reported, or the reason why it stopped reporting.
-    pub fn from_transcript(kernel: &Kernel, transcript: anyhow::Result<Transcript>) -> Self {
+    pub fn from_transcript(
+        kernel: &Kernel,
+        cpus: Cpus,
+        transcript: anyhow::Result<Transcript>,
+    ) -> Self {
         let mut judgement = Self {
             release: kernel.release,
+            cpus,
             package: kernel.package.clone(),
             findings: Findings::default(),
             tests: Vec::new(),
@@ -78,12 +85,21 @@ impl Judgement {
         judgement
     }
 
+    /// What it is about, for people: `6.12`, or `6.12 with 1 CPU`.
+    pub fn title(&self) -> String {
+        match self.cpus {
+            Cpus::USUAL => self.release.to_string(),
+            cpus => format!("{} with {cpus}", self.release),
+        }
+    }
+
     /// Checks that offwake refuses every command in one line that says why.
     fn check_refusal(&mut self, transcript: &Transcript) {
         let Feature { name, since } = TASK_REGISTERS;
         let reason = format!("no {name}, which Linux {since} brought");
         let skipped = || Verdict::Skipped(TASK_REGISTERS.lack());
-        self.tests = TESTS.iter().map(|test| (test.title(), skipped())).collect();
+        let tests = live_tests::tests_with(self.cpus);
+        self.tests = tests.map(|test| (test.title(), skipped())).collect();
         for task in [DOCTOR, PROFILE] {
             let Some(ended) = self.find_ended(transcript, task) else { continue };
             if ended.status != 1 || !ended.output.contains(&reason) {
@@ -105,7 +121,7 @@ impl Judgement {
                 self.faults.push(format!("`offwake doctor` failed: {}", ended.output));
             }
         }
-        for test in &TESTS {
+        for test in live_tests::tests_with(self.cpus) {
             let title = test.title();
             let verdict = match self.find_ended(transcript, &title) {
                 Some(ended) if live_tests::has_passed(ended.status, &ended.output) => {
@@ -135,7 +151,11 @@ impl Judgement {
 mod tests {
     use std::{collections::BTreeMap, path::PathBuf};
 
-    use super::*;
+    use super::{super::live_tests::TESTS, *};
+
+    fn judge(release: Release, transcript: Transcript) -> Judgement {
+        Judgement::from_transcript(&kernel(release), Cpus::USUAL, Ok(transcript))
+    }
 
     fn kernel(release: Release) -> Kernel {
         Kernel {
@@ -157,11 +177,8 @@ mod tests {
     #[test]
     fn a_kernel_that_is_too_old_must_refuse_in_one_line() {
         let line = "offwake: the kernel has no bpf_task_pt_regs, which Linux 5.15 brought\n";
-        let faults = |said: &[(&str, i32, &str)]| {
-            Judgement::from_transcript(&kernel(Release::new(5, 10)), Ok(transcript(said)))
-                .faults
-                .len()
-        };
+        let faults =
+            |said: &[(&str, i32, &str)]| judge(Release::new(5, 10), transcript(said)).faults.len();
         assert_eq!(faults(&[("doctor", 1, line), ("profile", 1, line)]), 0);
         assert_eq!(faults(&[("doctor", 1, line), ("profile", 0, line)]), 1);
         assert_eq!(faults(&[("doctor", 1, line), ("profile", 1, &line.repeat(2))]), 1);
@@ -171,8 +188,7 @@ mod tests {
 
     #[test]
     fn a_test_that_was_never_done_has_failed() {
-        let judgement =
-            Judgement::from_transcript(&kernel(Release::new(6, 12)), Ok(transcript(&[])));
+        let judgement = judge(Release::new(6, 12), transcript(&[]));
         assert!(judgement.tests.iter().all(|(_, verdict)| *verdict == Verdict::Failed));
         assert!(judgement.faults.len() > TESTS.len());
     }
@@ -180,11 +196,21 @@ mod tests {
     #[test]
     fn on_a_kernel_that_is_too_old_every_test_is_skipped_by_name() {
         let older = Release::new(5, 10);
-        let judgement = Judgement::from_transcript(&kernel(older), Ok(transcript(&[])));
+        let judgement = judge(older, transcript(&[]));
         let why = "no bpf_task_pt_regs, which came with 5.15".to_owned();
         assert_eq!(judgement.tests.len(), TESTS.len());
         assert!(judgement.tests.iter().all(|(_, v)| *v == Verdict::Skipped(why.clone())));
-        assert_eq!(tasks(older).len(), 2);
-        assert_eq!(tasks(TASK_REGISTERS.since).len(), 1 + TESTS.len());
+        assert_eq!(tasks(older, Cpus::USUAL).len(), 2);
+        assert_eq!(tasks(TASK_REGISTERS.since, Cpus::USUAL).len(), 1 + TESTS.len());
+    }
+
+    #[test]
+    fn a_guest_with_other_cpus_is_asked_for_its_own_tests_alone() {
+        let release = Release::new(6, 12);
+        let cpus = Cpus::OTHERS[2];
+        let judgement = Judgement::from_transcript(&kernel(release), cpus, Ok(transcript(&[])));
+        assert_eq!(judgement.title(), "6.12 with 2 of 240 CPUs");
+        assert_eq!(judgement.tests.len() + 1, tasks(release, cpus).len());
+        assert!(judgement.tests.len() < TESTS.len());
     }
 }

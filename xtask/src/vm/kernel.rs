@@ -1,7 +1,7 @@
 //! Debian's cloud kernels: small, complete, and with BTF.
 
 use std::{
-    fs,
+    fs, iter,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -15,21 +15,37 @@ use super::{
     },
     release::Release,
 };
+use Booted::{Always, WhenAsked};
 use xtask::apt;
+
+/// Who has a kernel booted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Booted {
+    /// `cargo xtask test`, each time.
+    Always,
+    /// Whoever asks for it.
+    WhenAsked,
+}
 
 /// The kernels that are known to be good. Where the archive has one no longer, the newest of the same
 /// release stands in, and that is said.
-const PINNED: [(Architecture, Release, &str); 4] = [
-    (Amd64, Release::new(5, 10), "linux-image-5.10.0-43-cloud-amd64-unsigned"),
-    (Amd64, Release::new(6, 1), "linux-image-6.1.0-56-cloud-amd64-unsigned"),
-    (Amd64, Release::new(6, 12), "linux-image-6.12.117+deb13-cloud-amd64-unsigned"),
-    (Arm64, Release::new(6, 12), "linux-image-6.12.117+deb13-cloud-arm64-unsigned"),
+const PINNED: [(Architecture, Release, Booted, &str); 6] = [
+    (Amd64, Release::new(5, 10), Always, "linux-image-5.10.0-43-cloud-amd64-unsigned"),
+    (Amd64, Release::new(6, 1), Always, "linux-image-6.1.0-56-cloud-amd64-unsigned"),
+    (Amd64, Release::new(6, 12), Always, "linux-image-6.12.117+deb13-cloud-amd64-unsigned"),
+    (Amd64, Release::new(6, 18), WhenAsked, "linux-image-6.18.15+deb13-cloud-amd64"),
+    (Amd64, Release::new(7, 3), WhenAsked, "linux-image-7.3.4+deb13-cloud-amd64"),
+    (Arm64, Release::new(6, 12), WhenAsked, "linux-image-6.12.117+deb13-cloud-arm64-unsigned"),
 ];
+
+/// The release whose guests have other numbers of CPUs as well. 6.12 does not count those of the emulator
+/// that may come.
+pub const WITH_OTHER_CPUS: Release = Release::new(6, 1);
 
 /// The releases that are booted when nobody asks for others.
 pub fn pinned() -> impl Iterator<Item = Release> {
-    let booted = PINNED.iter().filter(|(architecture, ..)| *architecture == Amd64);
-    booted.map(|(_, release, _)| *release)
+    let booted = PINNED.iter().filter(|(_, _, booted, _)| *booted == Always);
+    booted.map(|(_, release, ..)| *release)
 }
 
 /// A kernel that can be booted.
@@ -57,7 +73,7 @@ pub fn find_or_download(
     folder: &Path,
 ) -> anyhow::Result<Kernel> {
     let pinned = (PINNED.iter())
-        .find(|(on, of, _)| (*on, *of) == (architecture, release))
+        .find(|(on, of, ..)| (*on, *of) == (architecture, release))
         .map(|(.., package)| *package);
     if let Some(kernel) = pinned.and_then(|package| unpacked(release, folder, package)) {
         return Ok(kernel);
@@ -74,9 +90,12 @@ pub fn find_or_download(
         }
         // A list may name what the archive has no longer.
         let Ok(file) = archive.download(package) else { continue };
-        unpack(&file, &folder.join(package))?;
+        let parts = archive.parts(package)?;
+        let parts = parts.iter().map(|part| archive.download(part));
+        let files = iter::once(Ok(file)).chain(parts).collect::<anyhow::Result<Vec<PathBuf>>>()?;
+        unpack(&files, &folder.join(package))?;
         return unpacked(release, folder, package)
-            .with_context(|| format!("there is no kernel in {}", file.display()));
+            .with_context(|| format!("there is no kernel in {package}"));
     }
     bail!(
         "Debian's archive has no cloud kernel of Linux {release} (tried: {})",
@@ -93,25 +112,33 @@ fn unpacked(release: Release, folder: &Path, package: &str) -> Option<Kernel> {
     Some(Kernel { release, package: package.to_owned(), image, modules })
 }
 
-/// Unpacks whole or not at all, and of the package no more than is needed: its modules are many.
-fn unpack(package: &Path, folder: &Path) -> anyhow::Result<()> {
+/// Unpacks whole or not at all, and of the packages no more than is needed: the modules are many.
+fn unpack(packages: &[PathBuf], folder: &Path) -> anyhow::Result<()> {
     let [all, some] = ["unpacked", "half-made"].map(|name| folder.with_file_name(name));
     for left_over in [&all, &some] {
         if left_over.exists() {
             fs::remove_dir_all(left_over)?;
         }
     }
-    apt::extract(package, &all)?;
-    fs::create_dir_all(&some).with_context(|| format!("cannot create {}", some.display()))?;
-    fs::rename(all.join("boot"), some.join("boot"))?;
+    for package in packages {
+        apt::extract(package, &all)?;
+    }
+    let boot = some.join("boot");
+    fs::create_dir_all(&boot).with_context(|| format!("cannot create {}", boot.display()))?;
+    let found = |name: &str| {
+        find(&all, name)?.with_context(|| format!("there is no {name} in {packages:?}"))
+    };
+    // Below `boot`, or among the modules since 6.19.
+    fs::rename(found("vmlinuz")?, boot.join("vmlinuz-unpacked"))?;
     for module in MODULES {
-        let found = find(&all, module)?
-            .with_context(|| format!("there is no {module} in {}", package.display()))?;
-        fs::write(some.join(module), uncompressed(&found)?)?;
+        fs::write(some.join(module), uncompressed(&found(module)?)?)?;
     }
     fs::rename(&some, folder).with_context(|| format!("cannot create {}", folder.display()))?;
     fs::remove_dir_all(&all)?;
-    fs::remove_file(package).with_context(|| format!("cannot remove {}", package.display()))
+    for package in packages {
+        fs::remove_file(package).with_context(|| format!("cannot remove {}", package.display()))?;
+    }
+    Ok(())
 }
 
 /// The file of that name in a folder or below, compressed or not.

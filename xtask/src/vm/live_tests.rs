@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::task::Task;
+use super::{cpus::Cpus, task::Task};
 
 /// What one may take on an emulated machine that shares its CPU.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -15,6 +15,16 @@ pub struct LiveTest {
     /// The test's name in that program.
     name: &'static str,
     files: Files,
+    guests: Guests,
+}
+
+/// The guests that a test is run on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Guests {
+    /// The test is run on guests with the usual CPUs alone.
+    WithUsualCpus,
+    /// The test is run on all of them.
+    All,
 }
 
 /// Where the files lie that a test works on.
@@ -37,15 +47,21 @@ impl Files {
 }
 
 const fn test(program: &'static str, name: &'static str) -> LiveTest {
-    LiveTest { program, name, files: Files::InMemory }
+    LiveTest { program, name, files: Files::InMemory, guests: Guests::WithUsualCpus }
 }
 
 const fn test_on_disk(program: &'static str, name: &'static str) -> LiveTest {
-    LiveTest { program, name, files: Files::OnDisk }
+    LiveTest { program, name, files: Files::OnDisk, guests: Guests::WithUsualCpus }
+}
+
+const fn test_of_cpus(program: &'static str, name: &'static str) -> LiveTest {
+    LiveTest { program, name, files: Files::InMemory, guests: Guests::All }
 }
 
 /// The tests in the order in which they run, each with the part of the kernel that it is about.
-pub const TESTS: [LiveTest; 19] = [
+pub const TESTS: [LiveTest; 20] = [
+    // What is kept for each CPU that is there, and that may come.
+    test_of_cpus("cpus", "rings_are_as_large_as_promised_and_nothing_is_lost"),
     // Registers and arguments of syscalls, copies of user stacks.
     test("causes", "a_futex_waiter_waits_for_who_wakes_it"),
     test("causes", "a_mutex_is_waited_for_until_its_holder_lets_go"),
@@ -86,17 +102,25 @@ impl LiveTest {
         format!("{}::{}", self.program, self.name)
     }
 
-    pub fn task(&self) -> Task {
-        let Self { program, name, files } = self;
+    /// The test as a task of a guest with these CPUs.
+    pub fn task(&self, cpus: Cpus) -> Task {
+        let Self { program, name, files, .. } = self;
         Task {
             name: self.title(),
             limit: LIMIT,
             command: format!(
-                "cd /tests && CARGO_TARGET_DIR={} ./{program} --exact {name} --test-threads=1",
-                files.folder()
+                "cd /tests && CARGO_TARGET_DIR={} {} ./{program} --exact {name} --test-threads=1",
+                files.folder(),
+                cpus.variable()
             ),
         }
     }
+}
+
+/// The tests for a guest with these CPUs.
+pub fn tests_with(cpus: Cpus) -> impl Iterator<Item = &'static LiveTest> {
+    const ALL: &[LiveTest] = &TESTS;
+    ALL.iter().filter(move |test| cpus == Cpus::USUAL || test.guests == Guests::All)
 }
 
 /// The programs that the tests are in.
@@ -112,7 +136,14 @@ pub fn has_passed(status: i32, output: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::has_passed;
+    use super::*;
+
+    #[test]
+    fn guests_with_other_cpus_run_the_tests_of_cpus_alone() {
+        assert_eq!(tests_with(Cpus::USUAL).count(), TESTS.len());
+        let others: Vec<&str> = tests_with(Cpus::OTHERS[0]).map(|test| test.program).collect();
+        assert_eq!(others, ["cpus"]);
+    }
 
     #[test]
     fn a_test_that_is_not_there_has_not_passed() {

@@ -7,6 +7,7 @@
 
 mod aarch64;
 mod archive;
+mod cpus;
 mod disk;
 mod doctor;
 mod emulator;
@@ -24,14 +25,16 @@ use std::{
     cmp::Reverse,
     env, fs,
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
     thread,
     time::Instant,
 };
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 
 pub use aarch64::check as check_aarch64;
 use archive::Architecture;
+pub use cpus::Cpus;
 use doctor::Findings;
 use emulator::{EmulatorProgram, Guest};
 use image::GuestRoot;
@@ -44,13 +47,13 @@ use transcript::Transcript;
 use crate::instructions;
 use xtask::{apt, build, command, root::RootAccess, workloads, workspace};
 
-/// Boots each of the releases, or those that are tested by default, and compares them with the kernel
-/// that runs here.
+/// Boots each of the releases, or those that are tested by default, with so many CPUs, or those that are
+/// tested by default, and compares them with the kernel that runs here.
 ///
 /// # Errors
 ///
 /// When one can't be had or booted, or anything on it is not as it should be: all of it, and why.
-pub fn test_releases(releases: &[Release]) -> anyhow::Result<()> {
+pub fn test_releases(releases: &[Release], cpus: &[Cpus]) -> anyhow::Result<()> {
     if env::consts::ARCH != "x86_64" {
         bail!("other kernels are booted on x86_64 alone, this is {}", env::consts::ARCH);
     }
@@ -64,6 +67,7 @@ pub fn test_releases(releases: &[Release]) -> anyhow::Result<()> {
     build::build()?;
 
     let mut releases = releases.to_vec();
+    let is_default = releases.is_empty() && cpus.is_empty();
     if releases.is_empty() {
         releases.extend(kernel::pinned());
     }
@@ -76,13 +80,22 @@ pub fn test_releases(releases: &[Release]) -> anyhow::Result<()> {
     let root = guest_root(&folder)?;
     let here = inspect_this_machine()?;
 
-    let judgements = run_all(&emulator, &kernels, &root, &folder);
+    let mut guests: Vec<GuestPlan> = Vec::new();
+    for kernel in &kernels {
+        let usual = if cpus.is_empty() { &[Cpus::USUAL] } else { cpus };
+        guests.extend(usual.iter().map(|cpus| GuestPlan { kernel, cpus: *cpus }));
+    }
+    let with_other_cpus = kernels.iter().find(|k| k.release == kernel::WITH_OTHER_CPUS);
+    if let Some(kernel) = with_other_cpus.filter(|_| is_default) {
+        guests.extend(Cpus::OTHERS.map(|cpus| GuestPlan { kernel, cpus }));
+    }
+    let judgements = run_all(&emulator, &guests, root, &folder);
     println!("{}", summary::tables(&here, &judgements));
     let mut faults = Vec::new();
     faults.extend(features::surprises(here.release, &here.findings));
     for judgement in &judgements {
         println!("{}", summary::line(judgement));
-        let on = |fault: &String| format!("Linux {}: {fault}", judgement.release);
+        let on = |fault: &String| format!("Linux {}: {fault}", judgement.title());
         faults.extend(judgement.faults.iter().map(on));
     }
     println!("in {} s", begin.elapsed().as_secs());
@@ -98,7 +111,7 @@ pub fn test_releases(releases: &[Release]) -> anyhow::Result<()> {
 ///
 /// As those of [`vm`].
 pub fn test_default_releases() -> anyhow::Result<()> {
-    test_releases(&[])
+    test_releases(&[], &[])
 }
 
 /// What all guests run.
@@ -124,53 +137,76 @@ fn inspect_this_machine() -> anyhow::Result<ThisMachine> {
     })
 }
 
-/// Boots all kernels, as many at a time as there are CPUs: a guest keeps one CPU busy.
+/// A guest that is to be booted.
+#[derive(Clone, Copy)]
+struct GuestPlan<'a> {
+    kernel: &'a Kernel,
+    cpus: Cpus,
+}
+
+/// Boots all guests, as many at a time as there are CPUs: a guest keeps one CPU busy.
 fn run_all(
     emulator: &EmulatorProgram,
-    kernels: &[Kernel],
-    root: &GuestRoot,
+    guests: &[GuestPlan<'_>],
+    root: GuestRoot,
     folder: &Path,
 ) -> Vec<Judgement> {
     let at_a_time = thread::available_parallelism().map_or(1, usize::from);
-    let mut judgements = Vec::new();
-    for kernels in kernels.chunks(at_a_time) {
-        // One after the other: what differs between them is written to the one root.
-        let guests: Vec<_> = kernels.iter().map(|kernel| prepare(kernel, root, folder)).collect();
-        thread::scope(|scope| {
-            let running: Vec<_> = (kernels.iter().zip(guests))
-                .map(|(kernel, folder)| scope.spawn(move || run(emulator, kernel, &folder?)))
-                .collect();
-            for (kernel, guest) in kernels.iter().zip(running) {
-                let transcript = guest.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
-                judgements.push(Judgement::from_transcript(kernel, transcript));
-            }
-        });
-    }
-    judgements
+    // What differs between guests is written to the one root, for one after the other.
+    let (waiting, root) = (Mutex::new(guests.iter().enumerate()), Mutex::new(root));
+    let judged = Mutex::new(Vec::new());
+    let run_some = || {
+        loop {
+            let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((number, guest)) = next else { return };
+            let prepared = {
+                let root = root.lock().unwrap_or_else(PoisonError::into_inner);
+                guest.prepare(&root, folder)
+            };
+            let transcript = prepared.and_then(|folder| guest.run(emulator, &folder));
+            let judgement = Judgement::from_transcript(guest.kernel, guest.cpus, transcript);
+            judged.lock().unwrap_or_else(PoisonError::into_inner).push((number, judgement));
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..at_a_time {
+            scope.spawn(run_some);
+        }
+    });
+    let mut judged = judged.into_inner().unwrap_or_else(PoisonError::into_inner);
+    judged.sort_by_key(|(number, _)| *number);
+    judged.into_iter().map(|(_, judgement)| judgement).collect()
 }
 
 const IMAGE: &str = "image";
 const DISK: &str = "disk";
 
-/// Makes the image of a guest and its disk, and says in which folder.
-fn prepare(kernel: &Kernel, root: &GuestRoot, folder: &Path) -> anyhow::Result<PathBuf> {
-    let folder = folder.join(kernel.release.to_string());
-    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    root.pack(&kernel.modules, &judgement::tasks(kernel.release), &folder.join(IMAGE))?;
-    disk::make(&folder.join(DISK))?;
-    Ok(folder)
-}
-
-/// Boots a kernel, and waits until everything is done.
-fn run(emulator: &EmulatorProgram, kernel: &Kernel, folder: &Path) -> anyhow::Result<Transcript> {
-    let tasks = judgement::tasks(kernel.release);
-    let longest_task = tasks.iter().map(|task| task.limit).max().unwrap_or_default();
-    let [image, disk] = [IMAGE, DISK].map(|name| folder.join(name));
-    let transcript =
-        Guest { emulator, kernel, image: &image, disk: DISK, longest_task, folder }.run();
-    // They are large, and made anew each time.
-    for file in [image, disk] {
-        fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+impl GuestPlan<'_> {
+    /// Makes the image of a guest and its disk, and says in which folder.
+    fn prepare(&self, root: &GuestRoot, folder: &Path) -> anyhow::Result<PathBuf> {
+        let Self { kernel, cpus } = self;
+        let folder = folder.join(format!("{}{}", kernel.release, cpus.suffix()));
+        fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot create {}", folder.display()))?;
+        let tasks = judgement::tasks(kernel.release, *cpus);
+        root.pack(&kernel.modules, &tasks, &folder.join(IMAGE))?;
+        disk::make(&folder.join(DISK))?;
+        Ok(folder)
     }
-    transcript
+
+    /// Boots a kernel, and waits until everything is done.
+    fn run(&self, emulator: &EmulatorProgram, folder: &Path) -> anyhow::Result<Transcript> {
+        let Self { kernel, cpus } = *self;
+        let tasks = judgement::tasks(kernel.release, cpus);
+        let longest_task = tasks.iter().map(|task| task.limit).max().unwrap_or_default();
+        let [image, disk] = [IMAGE, DISK].map(|name| folder.join(name));
+        let guest =
+            Guest { emulator, kernel, cpus, image: &image, disk: DISK, longest_task, folder };
+        let transcript = guest.run();
+        // They are large, and made anew each time.
+        for file in [image, disk] {
+            fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+        }
+        transcript
+    }
 }

@@ -21,7 +21,7 @@ pub struct ThisMachine {
 /// Features, programs and tests, each in its table.
 pub fn tables(here: &ThisMachine, judgements: &[Judgement]) -> String {
     let header = |first: &str, second: String| {
-        let releases = judgements.iter().map(|judgement| judgement.release.to_string());
+        let releases = judgements.iter().map(Judgement::title);
         MarkdownTable::new([first.to_owned(), second].into_iter().chain(releases))
     };
     let Counts { kernel, programs: committed } = &here.committed;
@@ -62,6 +62,7 @@ pub fn tables(here: &ThisMachine, judgements: &[Judgement]) -> String {
 /// Summarises a kernel in one line.
 pub fn line(judgement: &Judgement) -> String {
     let Judgement { release, package, tests, faults, .. } = judgement;
+    let title = judgement.title();
     let count = |wanted: fn(&Verdict) -> bool| tests.iter().filter(|(_, v)| wanted(v)).count();
     let passed = count(|verdict| matches!(verdict, Verdict::Passed(_)));
     let skipped = count(|verdict| matches!(verdict, Verdict::Skipped(_)));
@@ -76,7 +77,7 @@ pub fn line(judgement: &Judgement) -> String {
     if !faults.is_empty() {
         outcome.push_str(&format!("; {} FAULTS", faults.len()));
     }
-    format!("Linux {release} ({package}): {outcome}")
+    format!("Linux {title} ({package}): {outcome}")
 }
 
 fn shown(standing: Option<Standing>) -> String {
