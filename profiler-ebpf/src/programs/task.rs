@@ -136,9 +136,12 @@ impl Task {
     }
 
     /// Whether the thread is on a CPU, or has not yet quite left one.
+    ///
+    /// The field was an `int` and is one byte in 7.3, whose verifier refuses to read more. Its lowest byte, which has
+    /// all there is, is the first one of either.
     #[inline(always)]
     pub fn is_on_cpu(self) -> bool {
-        self.load::<u32>(offset(&CONFIG.offsets.task_on_cpu)) != 0
+        self.load::<u8>(offset(&CONFIG.offsets.task_on_cpu)) != 0
     }
 
     /// Whether the thread is blocked. The scheduler may keep a blocked thread queued for a while:
@@ -154,7 +157,8 @@ impl Task {
         if delayed != NO_OFFSET as usize && self.load::<u8>(delayed) != 0 {
             return true;
         }
-        self.load::<u32>(offset(&CONFIG.offsets.task_on_rq)) == 0
+        // 0, 1 or 2, in one byte since some release before 7.3, as `on_cpu` is.
+        self.load::<u8>(offset(&CONFIG.offsets.task_on_rq)) == 0
     }
 
     /// Whether a CPU quota has had the thread taken out of its CPU's queue. Always false where
