@@ -613,6 +613,34 @@ fn who_sends_what_lets_a_loop_that_slept_go_on_was_waited_for() {
     assert_eq!(unseen.get("timer"), None, "{unseen:?}");
 }
 
+/// Of what the loop slept for from tick 64 until it answered nothing is left.
+#[test]
+fn what_came_to_a_loop_before_records_of_it_were_lost_was_not_waited_for() {
+    let dots = |n: usize| ".".repeat(n);
+    let life_of_loop = format!("..#{}#{}######", dots(60), dots(140));
+    let scene = |waker| {
+        Scene::new(210).thread(A, RECVFROM, &format!("##{}####", dots(204)), &[LOOP]).thread(
+            LOOP,
+            EPOLL_WAIT,
+            &life_of_loop,
+            &[A, waker, TIMER],
+        )
+    };
+    let lose_last = |mut scene: Scene| {
+        edit(&mut scene.recording, |waits| {
+            let last = waits.iter().filter(|wait| wait.tid == Tid(LOOP)).map(|wait| wait.off).max();
+            waits.retain(|wait| wait.tid != Tid(LOOP) || Some(wait.off) != last);
+        });
+        scene.blame()
+    };
+    let life_of_b = format!("#{}#######", dots(62));
+    let by_client = scene(B).thread(B, CLOCK_NANOSLEEP, &life_of_b, &[TIMER]);
+    assert_eq!(lose_last(by_client), ticks(&[("lost", 204)]));
+    let life_of_u = format!("..{}######", dots(60));
+    let by_server = scene(U).thread(U, CLOCK_NANOSLEEP, &life_of_u, &[TIMER]);
+    assert_eq!(lose_last(by_server), ticks(&[("lost", 204)]));
+}
+
 /// A pooler has one connection to U. U works for another client from tick 1 to 10, and only then is A's query
 /// sent to it, in the slice that its answer began.
 #[test]

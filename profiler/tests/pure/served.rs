@@ -166,6 +166,14 @@ proptest! {
     }
 
     #[test]
+    fn whatever_is_lost_no_other_client_is_blamed_for_a_request_to_a_loop_that_asks_nobody(
+        scenario in simulator::loops_of_their_own(), loss in loss(),
+    ) {
+        let run = run(&scenario);
+        check(&run, &loss.apply(&run.recording))?;
+    }
+
+    #[test]
     fn nobody_else_is_blamed_for_a_job_of_a_pool(scenario in simulator::pools()) {
         let run = run(&scenario);
         check(&run, &run.recording)?;

@@ -60,6 +60,18 @@ pub fn upstream(n: usize) -> ThreadId {
     ThreadId(1 + n)
 }
 
+/// The same whose clients have it ask nobody.
+pub fn loops_of_their_own() -> impl Strategy<Value = Scenario> {
+    let errand = prop_oneof![2 => Just(Errand::Alone), 1 => (1..60_u64).prop_map(Errand::Timer)];
+    let server = |n: usize| vec![Op::TakeAsk(n), Op::Reply(n)];
+    let client = (errand, pause())
+        .prop_map(|(errand, pause)| [vec![Op::Ask(errand), Op::AwaitAnswer], pause].concat());
+    let clients = prop::collection::vec(client, 2..6);
+    let threads = clients
+        .prop_map(move |clients| [vec![vec![Op::Serve], server(0), server(1)], clients].concat());
+    machine(threads, |n| n)
+}
+
 /// The first thread is the loop, the next ones are its servers, all others its clients.
 pub fn loops() -> impl Strategy<Value = Scenario> {
     let server = |n: usize| {

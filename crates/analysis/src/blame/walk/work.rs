@@ -79,6 +79,13 @@ impl Walker<'_> {
         }
         match (pattern.work_wait, leg.at.expects) {
             (WorkWait::No, _) => WorkStep::NoWorkWait,
+            // Something came since that nobody saw, and the answer may be to that.
+            (WorkWait::KernelWork, _) | (_, Expects::Answer)
+                if self.has_gap(leg.thread, rest.to, leg.to) =>
+            {
+                self.push_unattributed(Reason::Lost, rest.length(), leg.at);
+                WorkStep::Done
+            }
             (WorkWait::KernelWork, _) => {
                 self.walk_blocked(wait, rest, leg.at);
                 WorkStep::Done
@@ -298,7 +305,22 @@ impl Walker<'_> {
             && is_request_taken
             && self.is_mostly_asleep(leg.thread, rest)
             // Nor would anybody have seen an ask of which the record is lost.
-            && self.blame.gaps.last_end(None, rest.from, rest.to).is_none()
+            && self.blame.gaps.last_end(None, self.find_awake_since(rest.from), leg.done).is_none()
+    }
+
+    /// Returns whether records of a thread were lost between two moments.
+    fn has_gap(&self, thread: ThreadIndex, from: Timestamp, to: Timestamp) -> bool {
+        let timeline = self.blame.timeline;
+        let process = timeline.process_of_thread(thread);
+        // Most threads have no gaps, and many processes none.
+        if process.is_some_and(|tgid| self.blame.gaps.last_end(Some(tgid), from, to).is_none()) {
+            return false;
+        }
+        let Some(track) = timeline.thread(thread).map(|life| &life.track) else { return false };
+        (0..track.count_begun_before(to, track.len()))
+            .rev()
+            .map_while(|place| track.get(place).filter(|interval| interval.to > from))
+            .any(|interval| interval.state == State::Lost)
     }
 
     /// Returns whether a thread was awake for so little of a stretch that hardly anything can have come
