@@ -567,6 +567,62 @@ fn a_server_that_had_no_part_in_an_answer_is_not_waited_for() {
     }
 }
 
+/// A is woken at 2 and has a CPU at 6; until then it can't have asked for anything. V is asked for B at 4, and U has a
+/// CPU as the loop answers.
+#[test]
+fn what_was_asked_before_the_client_came_to_a_cpu_was_not_asked_for_it() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "..rrrr#.............####", &[TIMER, LOOP])
+        .thread(LOOP, EPOLL_WAIT, ".#.#####..........######", &[U, B, V])
+        .thread(B, RECVFROM, "###...............######", &[LOOP])
+        .thread(V, RECVFROM, "....##############______", &[LOOP])
+        .thread(U, CLOCK_NANOSLEEP, "#######............#....", &[TIMER]);
+    assert_eq!(scene.blame_of_wait(1), ticks(&[("work 20", 2), ("event_loop", 11)]));
+}
+
+/// Nobody sees what another thread of the loop's is set to work by; it asks a server at 5.
+const OTHER_THREAD: u32 = LOOP + 1;
+const UNSEEN_SLICE: &str = "__######................";
+
+#[test]
+fn who_was_asked_for_nobody_knows_whom_may_have_been_asked_for_the_client() {
+    // A's request comes while the loop is awake for B and asks V.
+    let blame = |life_of_u: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "###.................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..####............######", &[B, B])
+            .thread(OTHER_THREAD, FUTEX, UNSEEN_SLICE, &[])
+            .thread(B, RECVFROM, "##................######", &[LOOP])
+            .thread(V, RECVFROM, "....###############.....", &[LOOP])
+            .thread(U, RECVFROM, life_of_u, &[OTHER_THREAD])
+            .in_loop_process(&[LOOP, OTHER_THREAD])
+            .blame()
+    };
+    let either = blame(".....##############.....");
+    assert_eq!(either, ticks(&[("work 20", 2), ("event_loop", 15)]));
+    // U is at work until the end.
+    let of_v = blame(".....###################");
+    assert_eq!(of_v.get("work 50"), Some(&14), "{of_v:?}");
+}
+
+#[test]
+fn the_answer_to_what_was_asked_for_nobody_knows_whom_hides_who_else_answered() {
+    let blame = |life_of_u: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "###.................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, ".#.#..............######", &[U, A, V])
+            .thread(OTHER_THREAD, FUTEX, UNSEEN_SLICE, &[])
+            .thread(V, RECVFROM, ".....#############......", &[OTHER_THREAD])
+            .thread(U, CLOCK_NANOSLEEP, life_of_u, &[TIMER])
+            .in_loop_process(&[LOOP, OTHER_THREAD])
+            .blame()
+    };
+    let either = blame("####...............#....");
+    assert_eq!(either, ticks(&[("work 20", 2), ("event_loop", 15)]));
+    let of_v = blame("####....................");
+    assert_eq!(of_v.get("work 50"), Some(&13), "{of_v:?}");
+}
+
 #[test]
 fn what_another_client_did_is_nobodys_fault() {
     // Nobody was asked for anything: why the loop answers now is not known.

@@ -165,8 +165,33 @@ impl<'b> Walker<'b> {
             false => other != ask.callee,
         };
         (!is_sure && self.may_be_timer(wait, leg))
+            || self.has_rival(ask, rest, leg)
             || (self.find_open_asks(rest, leg).iter())
                 .any(|it| is_other(it.callee) && self.is_ask_done_meanwhile(it, rest, leg))
+    }
+
+    /// Returns whether the waiter may as well have waited for another server: neither its own request had begun the
+    /// slice in which this one was asked, nor is it known for whom the loop asked the other, which got done by the
+    /// time the loop answered.
+    ///
+    /// ```text
+    /// B     --ask--+====================================
+    /// A     ---------ask--+=============================+--
+    /// loop  ..poll..[ asks V ]..                ..poll..[ V's answer, U's answer, answers A ]
+    /// its other thread  [ asks U: for whom? ]....
+    /// ```
+    pub(super) fn has_rival(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
+        if self.is_surely_for_waiter(ask, rest) {
+            return false;
+        }
+        let Some(process) = self.blame.timeline.process_of_thread(leg.thread) else { return false };
+        let range = (self.find_awake_since(rest.from), rest.to);
+        self.blame.open_asks_of(process, range, leg.to).any(|other| {
+            other.callee != ask.callee
+                && self.find_slice_start(other.asker, other.at).is_none()
+                && self.blame.is_ask_by_side(&other)
+                && self.is_ask_done_meanwhile(&other, rest, leg)
+        })
     }
 
     /// Returns whether the waiter's own request had begun the slice in which something was asked, and not
@@ -219,9 +244,8 @@ impl<'b> Walker<'b> {
     pub(super) fn is_for_another(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
         let mut ask = *ask;
         for _ in 0..MAX_HAND_OVERS {
-            let Some(begun) = self.find_slice_start(ask.asker, ask.at) else {
-                return self.is_begun_outside(&ask);
-            };
+            // What began it nobody saw, or it came from outside of every thread.
+            let Some(begun) = self.find_slice_start(ask.asker, ask.at) else { return true };
             if begun.waited_for != WorkWait::Answer {
                 return begun.waited_for == WorkWait::Request
                     && !self.threads.is_waiter(begun.giver);
@@ -237,23 +261,6 @@ impl<'b> Walker<'b> {
             }
         }
         true
-    }
-
-    /// Returns whether no thread had begun the slice in which the loop asked for something, as far as that is
-    /// handed on within its process.
-    fn is_begun_outside(&self, ask: &Ask) -> bool {
-        let (mut thread, mut at) = (ask.asker, ask.at);
-        for _ in 0..MAX_HAND_OVERS {
-            let Some((wait, pattern)) = self.blame.find_slice_wait(thread, at) else { break };
-            match pattern.work_wait {
-                WorkWait::External => return true,
-                WorkWait::HandedOver | WorkWait::OwnProcess => {}
-                _ => break,
-            }
-            let Some(giver) = self.blame.recorded_waker_thread(wait) else { break };
-            (thread, at) = giver;
-        }
-        false
     }
 
     /// Returns whether an ask that woke nobody may have come with another client's request, or with a timer of the

@@ -642,14 +642,16 @@ impl Walker<'_> {
     /// have got done by the time the loop answered, and it is that one.
     pub(super) fn find_open_ask(&self, rest: TimeRange, leg: &Leg) -> Option<Ask> {
         let open = self.find_open_asks(rest, leg);
-        if let [only] = open[..] {
-            return Some(only);
-        }
-        if open.len() == MAX_OPEN_ASKS {
-            return None;
-        }
-        let mut done = open.into_iter().filter(|ask| self.is_ask_done_meanwhile(ask, rest, leg));
-        done.next().filter(|_| done.next().is_none())
+        let found = match open[..] {
+            [only] => Some(only),
+            _ if open.len() == MAX_OPEN_ASKS => None,
+            _ => {
+                let is_done = |ask: &Ask| self.is_ask_done_meanwhile(ask, rest, leg);
+                let mut done = open.into_iter().filter(is_done);
+                done.next().filter(|_| done.next().is_none())
+            }
+        };
+        found.filter(|ask| !self.has_rival(ask, rest, leg))
     }
 
     /// Finds what the loop asked threads for on the waiter's behalf, and had no answer to.
@@ -695,16 +697,23 @@ impl Walker<'_> {
         place.from < begun.at && !self.blame.wakes_around(ask).any(is_begun_by_callee)
     }
 
-    /// Returns since when the thread that waits from `from` on had been awake before. It asked in that
-    /// time: on a busy machine, the answer can be under way before it gets to wait.
+    /// Returns since when the thread that waits from `from` on had been awake before: since it came to a CPU, for
+    /// until then it asked nobody. It asked in that time: on a busy machine, the answer can be under way before it
+    /// gets to wait.
     pub(super) fn find_awake_since(&self, from: Timestamp) -> Timestamp {
         let awake_since = || {
             let track = &self.blame.timeline.thread(self.threads.last_waiter()?)?.track;
             let end = track.count_begun_before(from, track.len());
-            (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev().find_map(|place| {
+            let mut came_to_cpu = from;
+            for place in (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev() {
                 let interval = track.get(place)?;
-                matches!(interval.state, State::Blocked(_)).then_some(interval.to.min(from))
-            })
+                match interval.state {
+                    State::Blocked(_) => return Some(came_to_cpu.min(from)),
+                    State::OnCpu | State::Lost => came_to_cpu = interval.from,
+                    State::Runnable(_) | State::Throttled(_) => {}
+                }
+            }
+            None
         };
         awake_since().unwrap_or(from)
     }
