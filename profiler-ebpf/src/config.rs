@@ -53,9 +53,6 @@ pub mod user_stacks {
     pub const WALKED: u32 = 1;
 }
 
-/// Stands in place of a process id where there is no process.
-pub const NO_PROCESS: u32 = u32::MAX;
-
 /// Every setting that is fixed before the programs are loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -66,7 +63,8 @@ pub struct Config {
     pub scope: u32,
     /// One of [`stacks`].
     pub stacks: u32,
-    /// The profiler's own process, of which nothing is recorded.
+    /// The profiler's own process, of which nothing is recorded. Its others are in a table
+    /// ([`crate::own_processes`]).
     pub self_tgid: u32,
     /// The target cgroup's id.
     pub cgroup: u64,
@@ -93,12 +91,6 @@ pub struct Config {
     pub max_threads: u32,
     /// One of [`user_stacks`].
     pub user_stacks: u32,
-    /// The process that unwinds for the profiler, of which nothing is recorded either;
-    /// [`NO_PROCESS`] if there is none.
-    pub unwinder_tgid: u32,
-    /// The process that reads for the profiler, of which nothing is recorded either;
-    /// [`NO_PROCESS`] if there is none.
-    pub reader_tgid: u32,
     /// Fills up to a multiple of eight bytes.
     pub unused: u32,
     /// Where the functions begin that run programs at tracepoints (`bpf_trace_run1` and so on):
@@ -112,5 +104,5 @@ pub struct Config {
 }
 
 const _: () = {
-    assert!(size_of::<Config>() == 96 + size_of::<Offsets>());
+    assert!(size_of::<Config>() == 88 + size_of::<Offsets>());
 };

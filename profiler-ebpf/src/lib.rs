@@ -15,6 +15,7 @@
 //! | [`loss`], [`stack_counts`] | counters: what was lost, and how stacks were obtained |
 //! | [`run_queue_clock`] | how the scheduler's clock is compared with that of the records |
 //! | [`code_epoch`] | when a return address may begin to stand for other code |
+//! | [`own_processes`] | the profiler's own processes, of which nothing is recorded |
 //!
 //! The programs themselves are the binary `offwake-bpf` (`main.rs`), whose documentation lists
 //! which program runs at which tracepoint.
@@ -25,6 +26,7 @@ pub mod code_epoch;
 pub mod config;
 pub mod loss;
 pub mod offsets;
+pub mod own_processes;
 pub mod python;
 pub mod record;
 pub mod run_queue_clock;

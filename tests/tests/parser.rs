@@ -314,3 +314,30 @@ fn without_unwinder(workload: &Workload, number: libc::c_int) -> Result<Report> 
     })?;
     Ok(recorder.interrupt()?.report_on("x.offwake")?.1)
 }
+
+/// Whoever looks at everybody looks for who is at fault, and that is none of these.
+#[test]
+fn a_recording_of_everybody_has_none_of_offwakes_processes() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let recorder = Offwake::record()?.args(["-a", "-o", "x.offwake"]).start_recording()?;
+    recorder.wait_for_slices("x.offwake", 2)?;
+    // Those that come instead are started while the programs are attached.
+    let killed = [UNWINDER, READER].map(|name| kill_child(recorder.pid(), name));
+    for killed in killed {
+        ensure!(killed?, "there was none");
+    }
+    recorder.wait_for_slices("x.offwake", 3)?;
+    let own = offwake_tests::process::descendants(recorder.pid())?;
+    ensure!(own.len() > 1, "who writes and reads? {own:?}");
+    let outcome = recorder.interrupt()?;
+    let (_, report) = outcome.report_on("x.offwake")?;
+    let is_own = |comm: &str| comm.starts_with("offwake") && !comm.starts_with("offwake-workl");
+    let recorded: Vec<_> = (report.threads.iter())
+        .filter(|thread| is_own(&thread.comm) || own.contains_key(&thread.tgid))
+        .map(|thread| (thread.tgid, &thread.comm))
+        .collect();
+    ensure!(recorded.is_empty(), "{recorded:?}");
+    let waiter = workload.role("waiter")?.tid;
+    ensure!(report.threads.iter().any(|thread| thread.tid == waiter), "{:?}", report.threads);
+    Ok(())
+}

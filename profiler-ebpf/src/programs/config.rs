@@ -26,8 +26,6 @@ pub static CONFIG: Config = Config {
     stack_budget: 0,
     max_threads: 0,
     user_stacks: 0,
-    unwinder_tgid: 0,
-    reader_tgid: 0,
     unused: 0,
     tracing_begin: 0,
     tracing_end: 0,

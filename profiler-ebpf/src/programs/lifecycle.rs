@@ -9,13 +9,14 @@ use profiler_ebpf::{
 };
 
 use super::{
-    code_epoch::begin_next_epoch, ring::send, target, task::Task, task_address::TaskAddress,
-    task_local,
+    code_epoch::begin_next_epoch, own_processes, ring::send, target, task::Task,
+    task_address::TaskAddress, task_local,
 };
 
 /// `sched_process_fork`: `parent` created `child`, which has not run yet.
 #[inline(always)]
 pub fn on_fork(parent: Task, child: Task) {
+    own_processes::note_fork(parent, child);
     target::inherit(parent, child);
     if target::is_profiler(child) {
         return;

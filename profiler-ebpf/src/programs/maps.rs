@@ -10,6 +10,7 @@ use aya_ebpf::{
 use profiler_ebpf::{
     code_epoch::COUNTERS,
     loss::LossCounters,
+    own_processes::{ROWS, Row},
     python::{PythonFrames, PythonProcess, PythonThreadState},
     record::{StackRecord, WaitRecord},
     stack_counts::StackCounters,
@@ -76,6 +77,10 @@ pub static EMPTY_TASK_LOCAL: Array<TaskLocal, 1> = Array::new();
 /// The rings, one for each CPU; the loader sets how many and how big.
 #[btf_map]
 pub static RINGS: ArrayOfMaps<RingBuf<(), 4096>, 1> = ArrayOfMaps::new();
+
+/// The profiler's own processes but the first.
+#[btf_map]
+pub static OWN_PROCESSES: Array<Row, ROWS> = Array::new();
 
 /// The stacks that user space has: id → a second hash of the same frames. A stack that is evicted
 /// is sent again. 65,536 is ten times as many distinct stacks as a busy machine has.

@@ -13,6 +13,7 @@ pub mod interrupt_context;
 pub mod kernel_stack_cache;
 pub mod lifecycle;
 pub mod maps;
+pub mod own_processes;
 pub mod python;
 pub mod register_cache;
 pub mod ring;

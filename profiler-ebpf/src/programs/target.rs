@@ -8,6 +8,7 @@ use profiler_ebpf::{
 use super::{
     config::{CONFIG, frozen},
     maps::{TARGET_CGROUPS, TARGETS},
+    own_processes,
     ring::count_loss,
     task::Task,
 };
@@ -100,12 +101,10 @@ pub fn is_in_scope(thread_flags: u32) -> bool {
         || thread_flags & profiler_ebpf::record::thread_flags::TARGET != 0
 }
 
-/// Whether a task is the profiler itself or a process that unwinds or reads for it, of which nothing
-/// is recorded.
+/// Whether a task is the profiler itself or a process of it that unwinds, reads, parses or writes, of
+/// which nothing is recorded.
 #[inline(always)]
 pub fn is_profiler(task: Task) -> bool {
     let tgid = task.tgid();
-    tgid == frozen(&CONFIG.self_tgid)
-        || tgid == frozen(&CONFIG.unwinder_tgid)
-        || tgid == frozen(&CONFIG.reader_tgid)
+    tgid == frozen(&CONFIG.self_tgid) || own_processes::contains(tgid)
 }

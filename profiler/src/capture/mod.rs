@@ -75,7 +75,7 @@ use crate::{
     },
     lock_owners::find_lock_owners,
     own_threads::{self, OwnThread},
-    parser::{Parser, ParserRole},
+    parser::{self, Parser, ParserRole},
     polled_files,
     privileges::{self, Task},
     processes::find_stopped_threads,
@@ -177,13 +177,14 @@ impl<S: Sink> Armed<S> {
     pub fn new(mut plan: Plan, sink: S) -> Result<Self, CaptureError> {
         // These are started before anything is attached, so that their start is in no recording.
         let unwinding = Parser::new(ParserRole::Stacks).start_early();
-        plan.settings.unwinder = unwinding.pid().map(Tgid);
         let reading = Parser::new(ParserRole::Reader).start_early();
-        plan.settings.reader = reading.pid().map(Tgid);
+        plan.settings.own_processes = parser::running_processes();
         reader_process::use_processes();
         let types = KernelTypes::from_running_kernel()?;
         let StartedKernel { mut kernel, rings, losses, stacks, programs } =
             Kernel::start(&types, &plan.settings)?;
+        // Some thread may have started another one before the kernel half saw forks.
+        kernel.leave_out(&parser::running_processes())?;
         types.free();
         let mut sent = kernel.take_sent_stacks()?;
         let maps = kernel.take_user_stacks()?;

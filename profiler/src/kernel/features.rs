@@ -123,8 +123,7 @@ impl Features {
                 max_threads: u32::MAX,
                 max_targets: 1,
                 messages: LogMessages::Off,
-                unwinder: None,
-                reader: None,
+                own_processes: Vec::new(),
             };
             let mut kernel = Kernel::start(&types, &settings)?.kernel;
             kernel.survey(Survey::Opening)?;

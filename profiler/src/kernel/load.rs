@@ -16,7 +16,10 @@ use offwake_recording::{
     units::{CgroupId, Tgid, Tid},
 };
 use offwake_unwind::Method;
-use profiler_ebpf::config::{self, Config, target_origin};
+use profiler_ebpf::{
+    config::{self, Config, target_origin},
+    own_processes,
+};
 
 use super::{
     KernelError, KernelTypes, LossReader, ProgramTimer, Ring, StackCountReader, attach,
@@ -112,11 +115,9 @@ pub struct Settings {
     pub max_targets: u32,
     /// Whether the programs' own messages go to the log.
     pub messages: LogMessages,
-    /// The process that unwinds for this one, and is not recorded either.
-    pub unwinder: Option<Tgid>,
-    /// The process that reads other processes' memory and files for the profiler, of which nothing
-    /// is recorded either.
-    pub reader: Option<Tgid>,
+    /// The processes that unwind, read and write for this one, and are not recorded either: those that
+    /// there are before anything is attached. Those that come later the kernel half sees.
+    pub own_processes: Vec<Tgid>,
 }
 
 /// How stacks are taken, and what that may cost.
@@ -295,6 +296,7 @@ impl Kernel {
                 Vec::new()
             }
         };
+        self.leave_out(&settings.own_processes)?;
         let mut map: HashMap<_, u32, u32> =
             HashMap::try_from(self.map_mut("TARGETS")?).map_err(failed("TARGETS"))?;
         for target in targets {
@@ -302,6 +304,28 @@ impl Kernel {
         }
         if let TargetFilter::Cgroups { id, .. } = settings.target {
             self.add_target_cgroup(id)?;
+        }
+        Ok(())
+    }
+
+    /// Has nothing recorded of processes of the profiler that were started before the programs were
+    /// attached.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses.
+    pub fn leave_out(&mut self, processes: &[Tgid]) -> Result<(), KernelError> {
+        const NAME: &str = "OWN_PROCESSES";
+        let failed = |source| KernelError::Map { map: NAME, source };
+        let mut map: Array<_, own_processes::Row> =
+            Array::try_from(self.map_mut(NAME)?).map_err(failed)?;
+        for Tgid(tgid) in processes {
+            let index = own_processes::row_of(*tgid);
+            let mut row = map.get(&index, 0).map_err(failed)?;
+            if !own_processes::is_in(&row, *tgid) {
+                row[own_processes::place_for(&row, *tgid)] = *tgid;
+                map.set(index, row, 0).map_err(failed)?;
+            }
         }
         Ok(())
     }
@@ -396,8 +420,6 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
             UserStackMethod::Copied => config::user_stacks::COPIED,
             UserStackMethod::Walked => config::user_stacks::WALKED,
         },
-        unwinder_tgid: settings.unwinder.map_or(config::NO_PROCESS, |tgid| tgid.0),
-        reader_tgid: settings.reader.map_or(config::NO_PROCESS, |tgid| tgid.0),
         unused: 0,
         tracing_begin: tracing.start,
         tracing_end: tracing.end,

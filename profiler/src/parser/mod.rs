@@ -30,7 +30,10 @@ use std::{
         unix::{net::UnixStream, process::CommandExt as _},
     },
     process::{Child, Command, ExitCode, Stdio},
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -42,7 +45,10 @@ pub(crate) use channel::{box_file, sealed_copy};
 use cpu_time::CpuAccount;
 pub use cpu_time::cpu_used;
 pub use error::ChannelError;
-use offwake_recording::loss::{Diagnostics, count};
+use offwake_recording::{
+    loss::{Diagnostics, count},
+    units::Tgid,
+};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 pub(crate) use sandbox::{READABLE, lacking_parts as lacking_sandbox_parts};
 
@@ -181,6 +187,18 @@ impl Drop for OpenQuestion {
     fn drop(&mut self) {
         DONE.fetch_add(1, Ordering::AcqRel);
     }
+}
+
+/// The processes that were started, and have not ended.
+static PROCESSES: Mutex<Vec<Tgid>> = Mutex::new(Vec::new());
+
+fn lock_processes() -> MutexGuard<'static, Vec<Tgid>> {
+    PROCESSES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The processes of this program that parse, read or write for it now.
+pub(crate) fn running_processes() -> Vec<Tgid> {
+    lock_processes().clone()
 }
 
 /// This program, even if its file was replaced meanwhile.
@@ -352,6 +370,10 @@ impl Parser {
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
         }
+        // One that is left behind is still one of ours.
+        if !matches!(child.try_wait(), Ok(None)) {
+            lock_processes().retain(|process| process.0 != child.id());
+        }
     }
 }
 
@@ -381,6 +403,7 @@ fn start_program(role: ParserRole) -> io::Result<Running> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
+    lock_processes().push(Tgid(child.id()));
     let account = CpuAccount::for_child(child.id());
     let watchdog = Watchdog::for_child(account, child.id(), role.patience());
     let channel = Channel::watched(OwnedFd::from(ours), watchdog);
