@@ -16,7 +16,7 @@ use std::{
     thread::{Builder, JoinHandle, Scope, ScopedJoinHandle},
 };
 
-use offwake_recording::loss::Diagnostics;
+use offwake_recording::loss::{Diagnostics, OWN_THREADS_FAILED, PART_THREADS, PartThread};
 
 /// Has a thread panic, for tests: `offwake-drain` as it begins, `offwake-drain:300` the three-hundredth
 /// time that it has done what it does.
@@ -130,16 +130,21 @@ impl OwnThread {
             | Self::Write
             | Self::View
             | Self::Session => DeathCost::Run,
-            Self::Sync => DeathCost::Part("the recording went to its disk only as it ended"),
-            Self::ContainerNames => DeathCost::Part("containers go by their ids"),
-            Self::BuildIds => DeathCost::Part("build ids of programs are missing"),
-            Self::NetNamespace => {
-                DeathCost::Part("sockets of other network namespaces have no addresses")
+            Self::Sync
+            | Self::ContainerNames
+            | Self::BuildIds
+            | Self::NetNamespace
+            | Self::LockOwners
+            | Self::PolledFiles
+            | Self::ViewNames => {
+                DeathCost::Part(self.part().map_or("what it alone brings is missing", |it| it.cost))
             }
-            Self::LockOwners => DeathCost::Part("who held the locks at the end is not known"),
-            Self::PolledFiles => DeathCost::Part("which files were polled at the end is not known"),
-            Self::ViewNames => DeathCost::Part("functions have no names"),
         }
+    }
+
+    /// What recordings know it by, if its death costs a part of one.
+    fn part(self) -> Option<&'static PartThread> {
+        PART_THREADS.iter().find(|part| part.name == self.name())
     }
 
     fn bit(self) -> u64 {
@@ -259,9 +264,12 @@ fn dead() -> impl Iterator<Item = OwnThread> {
 
 /// Counts the threads that have died.
 pub(crate) fn add_diagnostics(all: &mut Diagnostics) {
-    let dead = dead().count() as u64;
-    if dead > 0 {
-        all.insert("own_threads_failed", dead);
+    let count = dead().count() as u64;
+    if count > 0 {
+        all.insert(OWN_THREADS_FAILED, count);
+    }
+    for part in dead().filter_map(OwnThread::part) {
+        all.insert(part.counter, 1);
     }
 }
 
@@ -295,7 +303,21 @@ mod tests {
         assert!(describe_deaths().unwrap().contains(told));
         let mut diagnostics = Diagnostics::new();
         add_diagnostics(&mut diagnostics);
-        assert!(diagnostics["own_threads_failed"] >= 1);
+        assert!(diagnostics[OWN_THREADS_FAILED] >= 1);
+        assert_eq!(diagnostics["own_thread_owners_failed"], 1);
+    }
+
+    #[test]
+    fn recordings_have_words_for_each_that_costs_a_part_and_for_no_other() {
+        for thread in OwnThread::ALL {
+            let is_part = matches!(thread.death_cost(), DeathCost::Part(_));
+            assert_eq!(thread.part().is_some(), is_part, "{thread:?}");
+        }
+        assert!(
+            PART_THREADS.iter().all(|part| {
+                OwnThread::ALL.into_iter().any(|thread| thread.name() == part.name)
+            })
+        );
     }
 
     /// Where threads are started that are in no list: each with the reason.

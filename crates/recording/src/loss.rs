@@ -19,6 +19,59 @@ pub fn add_all(diagnostics: &mut Diagnostics, more: &Diagnostics) {
     }
 }
 
+/// A thread of offwake's own without which a part of a recording is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartThread {
+    /// The thread's name.
+    pub name: &'static str,
+    /// What counts that it has died.
+    pub counter: &'static str,
+    /// What is missing then, as a sentence.
+    pub cost: &'static str,
+}
+
+/// How many threads of offwake's own have died.
+pub const OWN_THREADS_FAILED: &str = "own_threads_failed";
+
+/// All such threads. Without any other there is no recording.
+pub const PART_THREADS: [PartThread; 7] = [
+    PartThread {
+        name: "offwake-sync",
+        counter: "own_thread_sync_failed",
+        cost: "the recording went to its disk only as it ended",
+    },
+    PartThread {
+        name: "offwake-engines",
+        counter: "own_thread_engines_failed",
+        cost: "containers go by their ids",
+    },
+    PartThread {
+        name: "offwake-build-id",
+        counter: "own_thread_build_id_failed",
+        cost: "build ids of programs are missing",
+    },
+    PartThread {
+        name: "offwake-sockets",
+        counter: "own_thread_sockets_failed",
+        cost: "sockets of other network namespaces have no addresses",
+    },
+    PartThread {
+        name: "offwake-owners",
+        counter: "own_thread_owners_failed",
+        cost: "who held the locks at the end is not known",
+    },
+    PartThread {
+        name: "offwake-polled",
+        counter: "own_thread_polled_failed",
+        cost: "which files were polled at the end is not known",
+    },
+    PartThread {
+        name: "offwake-names",
+        counter: "own_thread_names_failed",
+        cost: "functions have no names",
+    },
+];
+
 /// What was lost in one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LossTotals {

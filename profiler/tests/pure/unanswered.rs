@@ -59,3 +59,32 @@ fn without_the_names_of_what_did_not_answer_their_number_is_said() {
     let warnings = report(Vec::new()).warnings();
     assert_eq!(warnings, ["not answered: files (4): names or stacks of theirs are missing"]);
 }
+
+#[test]
+fn a_thread_of_our_own_that_died_is_named_with_what_is_missing_for_want_of_it() {
+    let warnings = |counters: &[(&str, u64)]| {
+        let mut recording = recording(4);
+        live(&mut recording, 7, "#..#", 8);
+        for (name, count) in counters {
+            recording.loss.counters.insert((*name).to_owned(), *count);
+        }
+        build_report(&recording, &Filter::default()).warnings()
+    };
+    assert_eq!(
+        warnings(&[
+            ("own_threads_failed", 2),
+            ("own_thread_polled_failed", 1),
+            ("own_thread_sync_failed", 1)
+        ]),
+        [
+            "threads of offwake's own died: offwake-sync (the recording went to its disk only as it ended), \
+          offwake-polled (which files were polled at the end is not known)"
+        ]
+    );
+    // Recordings of earlier builds only count.
+    assert_eq!(
+        warnings(&[("own_threads_failed", 1)]),
+        ["threads of offwake's own died: 1 without a name here (what they alone bring is missing)"]
+    );
+    assert!(warnings(&[]).is_empty());
+}

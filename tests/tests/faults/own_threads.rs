@@ -92,6 +92,9 @@ fn check(thread: OwnThread, outcome: &Outcome) -> Result<Option<Report>> {
             // The look-up thread counts, and some die only afterwards.
             if !matches!(thread, OwnThread::Sync) {
                 ensure!(report.loss_count("own_threads_failed") == 1, "{:?}", report.loss);
+                let summary = outcome.report_of("x.offwake", &[])?.stdout;
+                let words = format!("threads of offwake's own died: {} ({cost})", thread.name());
+                ensure!(summary.contains(&words), "{summary}");
             }
             Ok(Some(report))
         }

@@ -1,6 +1,10 @@
 //! What can make a report wrong or less than whole, in a sentence each.
 
-use offwake_recording::{ClosedBy, units::Nanos};
+use offwake_recording::{
+    ClosedBy,
+    loss::{OWN_THREADS_FAILED, PART_THREADS},
+    units::Nanos,
+};
 
 use super::{ClockStep, Report, Suspension, UnansweredNote};
 use crate::text;
@@ -71,6 +75,9 @@ fn warnings(report: &Report) -> Vec<String> {
         say(line);
     }
     if let Some(line) = unanswered_questions(report) {
+        say(line);
+    }
+    if let Some(line) = dead_threads(report) {
         say(line);
     }
     if integrity.cut_off {
@@ -173,6 +180,20 @@ fn describe_unanswered(row: &UnansweredNote) -> String {
         "descriptor" => format!("an open file of {process}"),
         _ => format!("{count} more"),
     }
+}
+
+/// Describes which of offwake's own threads died, and what is missing for want of them.
+fn dead_threads(report: &Report) -> Option<String> {
+    let count = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
+    let named = PART_THREADS.iter().filter(|part| count(part.counter) > 0);
+    let mut parts: Vec<String> =
+        named.map(|part| format!("{} ({})", part.name, part.cost)).collect();
+    // Recordings of earlier builds only count. What ends the run is told by how the window closed.
+    let unnamed = count(OWN_THREADS_FAILED).saturating_sub(parts.len() as u64);
+    if unnamed > 0 && report.meta.closed_by != ClosedBy::Failed.name() {
+        parts.push(format!("{unnamed} without a name here (what they alone bring is missing)"));
+    }
+    (!parts.is_empty()).then(|| format!("threads of offwake's own died: {}", parts.join(", ")))
 }
 
 /// Describes what is missing because a parser process failed.
