@@ -1,9 +1,12 @@
 //! A recording in a file.
 
 use std::{
-    io::{self, Write},
+    io,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
+
+use offwake_analysis::formats::Readers;
 
 use super::sink::{NewSlice, RemovedSlice, Sink, SliceOffsets};
 use crate::{
@@ -33,9 +36,12 @@ impl FileSink {
     }
 
     fn create_by(path: &Path, process: Parser) -> io::Result<Self> {
+        let mut writer = WriterProcess::start(process);
+        // Addresses of the kernel and of every program are in it.
+        writer.create(path, Readers::Owner)?;
         Ok(Self {
             path: path.to_path_buf(),
-            writer: WriterProcess::create(path, process)?,
+            writer,
             has_begun: false,
             length: 0,
             offsets: SliceOffsets::default(),
@@ -74,15 +80,6 @@ impl FileSink {
     }
 }
 
-impl Drop for FileSink {
-    fn drop(&mut self) {
-        if !self.has_begun {
-            // It does so itself when we are gone, if it answers no more now.
-            let _gone = self.writer.discard();
-        }
-    }
-}
-
 impl Sink for FileSink {
     fn begin(&mut self, header: &[u8]) -> io::Result<()> {
         if self.has_begun {
@@ -116,36 +113,50 @@ impl Sink for FileSink {
     }
 }
 
-/// A recording on a pipe: what is written is gone.
-#[derive(Debug)]
-pub struct PipeSink<W>(pub W);
+/// A recording on a pipe, a device, or in what standard output goes to: what is written is gone. A
+/// [process](crate::writer_process) writes it, as whoever reads may never read on.
+pub struct PipeSink(WriterProcess);
 
-impl<W: Write + Send + 'static> Sink for PipeSink<W> {
+impl PipeSink {
+    /// Hands the open file over to the process that writes.
+    ///
+    /// # Errors
+    ///
+    /// If that can't be started.
+    pub fn adopt(file: OwnedFd) -> io::Result<Self> {
+        Self::adopt_by(file, Parser::new(ParserRole::Writer))
+    }
+
+    fn adopt_by(file: OwnedFd, process: Parser) -> io::Result<Self> {
+        let mut writer = WriterProcess::start(process);
+        writer.adopt(file)?;
+        Ok(Self(writer))
+    }
+}
+
+impl Sink for PipeSink {
     fn begin(&mut self, header: &[u8]) -> io::Result<()> {
-        self.0.write_all(header)
+        self.0.write(header)
     }
 
     fn append(&mut self, mut slice: NewSlice<'_>) -> io::Result<()> {
-        self.0.write_all(&slice.encode()?.bytes)?;
-        self.0.flush()
+        self.0.write(&slice.encode()?.bytes)
     }
 
     fn end(&mut self, mark: &[u8]) -> io::Result<()> {
-        self.0.write_all(mark)?;
-        self.0.flush()
+        self.0.write(mark)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::unix::net::UnixStream};
+    use std::{fs, io::Read as _};
 
     use super::*;
-    use crate::{parser::Channel, writer_process};
+    use crate::writer_process::tests::in_thread;
 
     fn create(path: &Path) -> FileSink {
-        let serve = |channel: &mut Channel<UnixStream>| writer_process::serve(channel);
-        FileSink::create_by(path, Parser::in_thread(serve)).unwrap()
+        FileSink::create_by(path, in_thread()).unwrap()
     }
 
     #[test]
@@ -177,8 +188,20 @@ mod tests {
         sink.end(b"end").unwrap();
         assert_eq!(fs::read(&path).unwrap(), [b"header".as_slice(), &long, b"end"].concat());
         let nowhere = directory.path().join("none/x.offwake");
-        let serve = |channel: &mut Channel<UnixStream>| writer_process::serve(channel);
-        let refused = FileSink::create_by(&nowhere, Parser::in_thread(serve)).map(drop);
+        let refused = FileSink::create_by(&nowhere, in_thread()).map(drop);
         assert!(refused.unwrap_err().to_string().contains("No such file"));
+    }
+
+    #[test]
+    fn what_goes_to_a_pipe_comes_out_of_it_and_a_reader_that_left_is_an_error() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut sink = PipeSink::adopt_by(writer.into(), in_thread()).unwrap();
+        sink.begin(b"header").unwrap();
+        let mut read = [0; 6];
+        reader.read_exact(&mut read).unwrap();
+        assert_eq!(&read, b"header");
+        drop(reader);
+        let error = sink.end(b"end").unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EPIPE));
     }
 }

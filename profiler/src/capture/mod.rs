@@ -38,7 +38,6 @@ use std::{
     time::Duration,
 };
 
-pub use crate::writer_process::sync_directory_of;
 use clocks::own_cpu_time;
 use collector::Collector;
 use control::Control;
@@ -60,7 +59,7 @@ use offwake_recording::{
 };
 pub use sink::{EncodedSlice, NewSlice, RemovedSlice, Sink, SliceOffsets, SliceSummary};
 use store::Store;
-pub use store::Written;
+pub use store::{Ending, Written};
 use thiserror::Error;
 pub use trigger::Trigger;
 use trigger::TriggerMatcher;

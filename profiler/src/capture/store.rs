@@ -52,6 +52,15 @@ pub(super) struct Store<S> {
     resend: ResendStacks,
 }
 
+/// What a recording ends with: names of functions, and how everybody stood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It is there, or nothing had begun.
+    Written,
+    /// It could not be written.
+    Lost,
+}
+
 /// A recording that was written.
 #[derive(Debug)]
 pub struct Written<S> {
@@ -65,6 +74,8 @@ pub struct Written<S> {
     pub length: Nanos,
     /// What kept the recording from being whole.
     pub failed: Option<io::Error>,
+    /// Whether it has its end.
+    pub ending: Ending,
     /// What failed in the profiler itself, and ended the run. What was recorded before is whole.
     pub broken: Option<CaptureError>,
 }
@@ -255,7 +266,7 @@ impl<S: Sink> Store<S> {
         let window_end = if end.records.is_some() { end.closed_at } else { self.until };
         let Some(start) = self.start.take() else {
             let failed = self.failed.take();
-            return self.into_written(Nanos(0), failed);
+            return self.into_written(Nanos(0), failed, Ending::Written);
         };
         let window_start = start.meta.window.start;
         let open = end.open;
@@ -282,8 +293,12 @@ impl<S: Sink> Store<S> {
             let names = FrameNames::Resolved(end.names);
             self.write_snapshot(meta, open, self.next.own_cpu, names, SnapshotReason::End);
             let ended = self.sink.end(&stream::END);
+            let ending = match &ended {
+                Err(_) if self.stored > 0 => Ending::Lost,
+                _ => Ending::Written,
+            };
             let failed = self.failed.take().or(ended.err());
-            return self.into_written(window_end.since(window_start), failed);
+            return self.into_written(window_end.since(window_start), failed, ending);
         }
         self.add_records(RecordBatch {
             waits: open.waits,
@@ -321,14 +336,18 @@ impl<S: Sink> Store<S> {
         let last = std::mem::take(&mut self.next);
         self.write_final_slice(last);
         let ended = self.sink.end(&stream::END);
+        let ending = match &ended {
+            Err(_) if self.stored > 0 => Ending::Lost,
+            _ => Ending::Written,
+        };
         let failed = self.failed.take().or(ended.err());
         let window_end = if failed.is_some() { self.until } else { window_end };
-        self.into_written(window_end.since(window_start), failed)
+        self.into_written(window_end.since(window_start), failed, ending)
     }
 
-    fn into_written(self, length: Nanos, failed: Option<io::Error>) -> Written<S> {
+    fn into_written(self, length: Nanos, failed: Option<io::Error>, ending: Ending) -> Written<S> {
         let Self { sink, counts, target_thread_events, .. } = self;
-        Written { sink, counts, target_thread_events, length, failed, broken: None }
+        Written { sink, counts, target_thread_events, length, failed, ending, broken: None }
     }
 
     /// Writes a slice that the recording can't do without: the newest slices of records give way to

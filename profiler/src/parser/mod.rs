@@ -70,7 +70,7 @@ pub enum ParserRole {
     /// Reads the memory and the files of other processes. It has the right to, parses next to
     /// nothing, and may wait for ever for what it reads.
     Reader,
-    /// Writes a recording's file. It may wait for ever for the file system, and has no right but to write.
+    /// Writes recordings, and what is made of them. It may wait for ever for the file system, and has no right but to write.
     Writer,
 }
 
@@ -137,13 +137,13 @@ impl ParserRole {
                 starts: 17,
                 kill: Duration::from_millis(20),
             },
-            // A disk that is busy takes seconds, and all that a run writes may be waited for. What one has
-            // written no other one goes on with.
+            // A disk that is busy takes seconds, and all that a run writes may be waited for. Where one has
+            // died, another one goes on.
             Self::Writer => Patience {
                 idle: Duration::from_secs(30),
                 busy: Duration::from_secs(300),
                 waiting: Duration::MAX,
-                starts: 1,
+                starts: 5,
                 kill: Duration::from_millis(20),
             },
         }
@@ -454,7 +454,7 @@ mod tests {
     #[test]
     fn a_view_knows_its_own_processes_by_their_names() {
         for role in ParserRole::ALL {
-            // None writes a file while there is a view.
+            // It is in no recording. The others are in those of earlier builds.
             let is_there = role != ParserRole::Writer;
             assert_eq!(OWN_PROCESS_NAMES.contains(&role.name()), is_there, "{role:?}");
         }

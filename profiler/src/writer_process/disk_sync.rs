@@ -93,7 +93,7 @@ fn run(file: &File, path: &Path, requests: &Receiver<()>, failed: &Mutex<Option<
 }
 
 /// Writes the name of a file to the disk. Not every file system can: then there is none that could be lost.
-pub fn sync_directory_of(path: &Path) {
+pub(super) fn sync_directory_of(path: &Path) {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -1,4 +1,5 @@
-//! A recording goes to a file system that stops to answer: [`stopping_fs.c`](../../programs/stopping_fs.c).
+//! An output goes where nobody answers: to a file system that stops to ([`stopping_fs.c`](../../programs/stopping_fs.c)), or
+//! into a pipe that nobody reads.
 
 use std::{path::Path, process::Command, time::Duration};
 
@@ -144,22 +145,190 @@ fn a_second_interrupt_ends_it_at_once_while_its_output_does_not_answer() -> Resu
     Ok(())
 }
 
-/// The process that writes has no room for a second one: what it has taken is there.
+/// Kills the process that writes, and waits until there is another one, or none any more.
+fn kill_writer(recorder: &Running) -> Result<Option<u32>> {
+    let find = || -> Result<Option<u32>> {
+        let helpers = descendants(recorder.pid())?;
+        Ok(helpers.into_iter().find_map(|(pid, name)| (name == "offwake-writer").then_some(pid)))
+    };
+    let Some(writer) = find()? else { return Ok(None) };
+    // SAFETY: takes plain integers; its parent has not reaped it.
+    unsafe { libc::kill(writer.cast_signed(), libc::SIGKILL) };
+    wait_until("another process that writes", || {
+        let ended = !Path::new(&format!("/proc/{}", recorder.pid())).exists();
+        let next = find()?.filter(|next| *next != writer);
+        Ok((ended || next.is_some() || !has_ended_slowly(recorder.pid())?).then_some(next))
+    })
+}
+
+/// Whether a process still records: it has programs attached.
+fn has_ended_slowly(pid: u32) -> Result<bool> {
+    Ok(KernelObjects::held_by(pid).is_ok_and(|held| !held.links.is_empty()))
+}
+
+/// Another process goes on with the file: nothing is lost, names included.
 #[test]
-fn without_the_process_that_writes_the_recording_ends_at_once_with_what_there_is() -> Result<()> {
+fn the_death_of_the_process_that_writes_costs_nothing() -> Result<()> {
     let workload = Workload::start("futex-handoff")?;
     let directory = paths::scratch_directory()?;
     let recorder = record(&workload, directory.path(), &[])?;
-    let helpers = descendants(recorder.pid())?;
-    let writer = helpers.into_iter().find(|(_, name)| name == "offwake-writer");
-    let (writer, _) = writer.context("nobody writes")?;
-    // SAFETY: takes plain integers; its parent has not reaped it.
-    unsafe { libc::kill(writer.cast_signed(), libc::SIGKILL) };
+    for _ in 0..2 {
+        kill_writer(&recorder)?.context("nobody writes")?;
+        recorder.wait_for_slices("x.offwake", 2)?;
+    }
+    let outcome = recorder.interrupt()?;
+    let report = outcome.report_of("x.offwake", &["-o", "x.json", "--full"])?.report("x.json")?;
+    ensure!(report.recording.is_whole(), "{:?}", report.recording);
+    let waiter = workload.role("waiter")?.tid;
+    ensure!(report.blocked_ns(waiter, "futex") > 0, "{:?}", report.waits);
+    let is_named = report.waits.iter().any(|waits| waits.has_frame("main"));
+    ensure!(is_named, "functions have no names: {:?}", report.waits);
+    Ok(())
+}
+
+/// There are five starts.
+#[test]
+fn who_writes_and_dies_again_and_again_ends_the_recording_with_what_there_is() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let directory = paths::scratch_directory()?;
+    let recorder = record(&workload, directory.path(), &[])?;
+    let mut kills = 0;
+    while has_ended_slowly(recorder.pid())? && kill_writer(&recorder)?.is_some() {
+        kills += 1;
+        ensure!(kills < 10, "it is started again for ever");
+    }
     let outcome = recorder.outcome()?;
     ensure!(outcome.status.code() == Some(1), "{outcome}");
     let words = "cannot write x.offwake: the process that writes died: the recording ends after";
     ensure!(outcome.stderr.contains(words), "{outcome}");
+    let lost = "the names of its functions are lost";
+    ensure!(outcome.stderr.contains(lost), "{outcome}");
     let report = outcome.report_of("x.offwake", &["-o", "x.json", "--full"])?.report("x.json")?;
     ensure!(report.blocked_ns(workload.role("waiter")?.tid, "futex") > 0, "{:?}", report.waits);
     Ok(())
+}
+
+/// Whoever would write the report can be given up, as nothing is attached any more.
+#[test]
+fn a_report_whose_output_stops_to_answer_ends_in_time_and_leaves_nothing_in_the_kernel()
+-> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let mut fs = StoppingFs::start()?;
+    let mut recorder = Offwake::in_directory(fs.directory())?
+        .args(["profile", "-p", &workload.pids(), "-o", "x.json"])
+        .start_recording()?;
+    let held = KernelObjects::held_by(recorder.pid())?;
+    ensure!(!held.links.is_empty(), "nothing is attached: {held:?}");
+    fs.fall_silent()?;
+    recorder.signal(libc::SIGINT)?;
+    wait_until_stuck_anywhere(&recorder)?;
+    ensure!(held.still_loaded().is_empty(), "it has {:?}", held.still_loaded());
+    let outcome = recorder.outcome_within(IN_TIME)?;
+    ensure!(outcome.status.code() == Some(1), "{outcome}");
+    let words = "cannot write x.json: its file system has not answered for 30 s";
+    ensure!(outcome.stderr.contains(words), "{outcome}");
+    Ok(())
+}
+
+/// As [`wait_until_stuck`], before the request is read, too.
+fn wait_until_stuck_anywhere(recorder: &Running) -> Result<u32> {
+    wait_until("the writer to wait for the file system", || {
+        let helpers = descendants(recorder.pid())?;
+        Ok(helpers.into_iter().find_map(|(pid, name)| {
+            (name == "offwake-writer" && waits_in(pid, "fuse_")).then_some(pid)
+        }))
+    })
+}
+
+/// The programs are attached while snapshots are written.
+#[test]
+fn a_snapshot_that_can_not_be_written_costs_that_snapshot_and_nothing_is_left_in_the_kernel()
+-> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let mut fs = StoppingFs::start()?;
+    let mut recorder = Offwake::in_directory(fs.directory())?
+        .args(["record", "--keep", "5s", "-p", &workload.pids(), "-o", "x.offwake"])
+        .start_recording()?;
+    let held = KernelObjects::held_by(recorder.pid())?;
+    fs.fall_silent()?;
+    recorder.signal(libc::SIGUSR1)?;
+    let writer = wait_until_stuck_anywhere(&recorder)?;
+    let of_writer = KernelObjects::held_by(writer)?;
+    ensure!(of_writer.is_empty(), "the process that writes has {of_writer:?}");
+    recorder.signal(libc::SIGKILL)?;
+    recorder.outcome_within(FREED_IN)?;
+    wait_at_most(FREED_IN, "the kernel to free everything", || {
+        Ok(held.still_loaded().is_empty().then_some(()))
+    })
+    .with_context(|| format!("left {:?}", held.still_loaded()))
+}
+
+#[test]
+fn an_output_that_does_not_answer_as_a_run_starts_is_told_in_one_line() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let mut fs = StoppingFs::start()?;
+    fs.fall_silent()?;
+    let x = fs.directory().join("x.offwake");
+    let elsewhere = paths::scratch_directory()?;
+    for command in ["record", "profile"] {
+        let outcome = Offwake::in_directory(elsewhere.path())?
+            .args([command, "-d", "1s", "-p", &workload.pids(), "-o"])
+            .arg(&x)
+            .start()?
+            .outcome_within(IN_TIME)?;
+        outcome.check_failure(1, &["cannot write", "its file system has not answered for 30 s"])?;
+    }
+    Ok(())
+}
+
+/// Whoever reads may have been stopped.
+#[test]
+fn a_pipe_that_nobody_reads_ends_the_recording() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let directory = paths::scratch_directory()?;
+    let fifo = directory.path().join("pipe.offwake");
+    let made = Command::new("mkfifo").arg(&fifo).status()?;
+    ensure!(made.success(), "mkfifo: {made}");
+    // To open it for both does not wait for anybody.
+    let reader = std::fs::File::options().read(true).write(true).open(&fifo)?;
+    let recorder = Offwake::in_directory(directory.path())?
+        .args(["record", "-a", "-o", "pipe.offwake"])
+        .start_recording()?;
+    let held = KernelObjects::held_by(recorder.pid())?;
+    let outcome = recorder.outcome_within(IN_TIME)?;
+    ensure!(outcome.status.code() == Some(1), "{outcome}");
+    let words =
+        "cannot write pipe.offwake: it has not been read for 30 s: the recording ends after";
+    ensure!(outcome.stderr.contains(words), "{outcome}");
+    ensure!(held.still_loaded().is_empty(), "left {:?}", held.still_loaded());
+    drop(reader);
+    drop(workload);
+    Ok(())
+}
+
+/// Ctrl-C ends a program that writes to somebody who does not read.
+#[test]
+fn a_report_that_nobody_reads_is_ended_by_an_interrupt() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let directory = paths::scratch_directory()?;
+    let (reader, writer) = std::io::pipe()?;
+    let mut child = Command::new(paths::offwake_binary()?)
+        .args(["profile", "-d", "1s", "-p", &workload.pids(), "-o", "-", "--format", "html"])
+        .current_dir(directory.path())
+        .stdout(writer)
+        .stderr(std::process::Stdio::null())
+        .spawn()?;
+    let waited = wait_until("it to wait for its reader", || {
+        Ok(waits_in(child.id(), "pipe_write").then_some(()))
+    });
+    // SAFETY: takes plain integers; it has not been reaped.
+    unsafe { libc::kill(child.id().cast_signed(), libc::SIGINT) };
+    let ended = waited
+        .and_then(|()| wait_at_most(Duration::from_secs(5), "its end", || Ok(child.try_wait()?)));
+    if ended.is_err() {
+        child.kill()?;
+        child.wait()?;
+    }
+    drop(reader);
+    ended.map(drop)
 }

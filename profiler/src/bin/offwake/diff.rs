@@ -14,7 +14,7 @@ use crate::{
     cli::{ReportCommand, usage_error},
     input::{OpenInput, drop_rights},
     outcome::Outcome,
-    output::{Output, PartialFile},
+    output::Output,
     reporting::{Reporting, nothing_recorded, nothing_selected},
 };
 
@@ -72,7 +72,7 @@ pub fn run(
     let diff = Diff { before: &before, after: &after };
     let view = &reporting.options().view;
     for (output, format) in outputs {
-        output.write(&PartialFile::default(), |out| format.write_diff(&diff, view, out))?;
+        output.write(|out| format.write_diff(&diff, view, out))?;
         terminal.wrote(output)?;
     }
     Ok(Outcome::Done)

@@ -5,9 +5,12 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use clap::error::ErrorKind;
-use offwake::capture::{
-    LongWait, SnapshotReason, WaitProgress,
-    flight_recorder::{FlightRecorder, FlightRecorderPlan, Retention, SnapshotEvent},
+use offwake::{
+    capture::{
+        LongWait, SnapshotReason, WaitProgress,
+        flight_recorder::{FlightRecorder, FlightRecorderPlan, Retention, SnapshotEvent},
+    },
+    writer_process::Place,
 };
 use offwake_recording::units::Nanos;
 
@@ -16,7 +19,7 @@ use crate::{
     console::Terminal,
     name_arguments::print_fetched,
     outcome::Outcome,
-    output::{Destination, PartialFile, on_one_line},
+    output::{on_one_line, start_writer},
     session::{EndedSession, Session},
 };
 
@@ -32,11 +35,10 @@ pub fn run(arguments: &Record, keep: Retention) -> anyhow::Result<Outcome> {
     if path == Path::new("-") {
         refuse("--keep writes files, and -o - is none: name one");
     }
-    if Destination::is_special(path) {
+    if start_writer().check(path).with_context(|| format!("cannot write {name}"))? == Place::Special
+    {
         refuse(&format!("--keep writes files, and {name} is a device or a pipe: name a file"));
     }
-    Destination::from_path(path)?;
-    let partial_file = PartialFile::default();
     let pause = match keep {
         Retention::Time(time) => time,
         Retention::Bytes(_) => PAUSE,
@@ -52,10 +54,9 @@ pub fn run(arguments: &Record, keep: Retention) -> anyhow::Result<Outcome> {
         max_memory: arguments.max_memory.unwrap_or(MAX_MEMORY),
         max_snapshots: usize::try_from(max_snapshots).unwrap_or(usize::MAX),
         report: Box::new(print_event),
-        partial_file: partial_file.clone(),
     };
     let recorder = FlightRecorder::to_files(plan).context("cannot start a thread")?;
-    let EndedSession { result: written, command } = session.run(recorder, &partial_file, Ok)?;
+    let EndedSession { result: written, command } = session.run(recorder, Ok)?;
     print_fetched(&names);
     Ok(Outcome::from_written(&written, &name)?.pass_on(command.as_ref()))
 }

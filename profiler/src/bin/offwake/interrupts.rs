@@ -1,6 +1,7 @@
-//! The signals that end a recording.
+//! The signals that end a recording, and then the program.
 
 use anyhow::Context as _;
+use nix::sys::signal::{self as posix, SigHandler};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The signals that end a recording. They do not end the program once this exists, not even when it
@@ -26,4 +27,15 @@ impl Interrupts {
             _ = third.recv() => {}
         }
     }
+}
+
+/// Has Ctrl-C and SIGTERM end the program from now on, as they do any other: somebody may never read what it
+/// writes.
+pub fn end_the_program() -> anyhow::Result<()> {
+    for signal in [posix::Signal::SIGINT, posix::Signal::SIGTERM] {
+        // SAFETY: no handler of ours runs.
+        unsafe { posix::signal(signal, SigHandler::SigDfl) }
+            .with_context(|| format!("cannot let {signal} end the program"))?;
+    }
+    Ok(())
 }

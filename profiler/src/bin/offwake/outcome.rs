@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::bail;
-use offwake::capture::{Sink, Written};
+use offwake::capture::{Ending, Sink, Written};
 
 use crate::output::on_one_line;
 
@@ -57,7 +57,14 @@ impl Outcome {
     /// Tells how a recording ended that was written to `name` as it came.
     pub fn from_written<S: Sink>(written: &Written<S>, name: &str) -> anyhow::Result<Self> {
         if let Some(error) = &written.failed {
-            bail!("cannot write {name}: {error}: the recording ends after {}", written.length);
+            let lost = match written.ending {
+                Ending::Written => "",
+                Ending::Lost => ", and the names of its functions are lost",
+            };
+            bail!(
+                "cannot write {name}: {error}: the recording ends after {}{lost}",
+                written.length
+            );
         }
         if let Some(error) = &written.broken {
             bail!("{error}: the recording {name} ends after {}", written.length);

@@ -6,12 +6,14 @@ use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
-    path::{Component, Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context as _;
-use offwake::capture::sync_directory_of;
+use offwake::{
+    parser::{Parser, ParserRole},
+    writer_process::{Place, WriterProcess, is_kernel_path},
+};
 use offwake_analysis::formats::{OutputFormat, Readers};
 
 /// Where an output goes.
@@ -49,34 +51,17 @@ pub struct Output {
     pub format: &'static dyn OutputFormat,
 }
 
-/// A half-written file, to be removed if the program must leave at once.
-pub type PartialFile = Arc<Mutex<Option<PathBuf>>>;
-
 impl Destination {
-    /// Whether there is a device or a pipe at a path. It is not opened, which can wait for a reader.
-    pub fn is_special(path: &Path) -> bool {
-        metadata(path).is_ok_and(|metadata| is_special(&metadata))
-    }
-
-    /// A path, found to be writable: this is the time to fail if it is not.
+    /// A path, found to be writable: this is the time to fail if it is not. A process looks that can be given
+    /// up, as its file system may never answer.
     pub fn from_path(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
-        match metadata(path) {
-            Ok(metadata) if metadata.is_dir() => {
-                Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot)
-            }
-            Ok(metadata) if is_special(&metadata) => {
+        match start_writer().check(path).with_context(cannot)? {
+            Place::Special => {
                 let file = open_special(path).with_context(cannot)?;
                 Ok(Self::Special { path: path.to_path_buf(), file })
             }
-            found => {
-                if found.is_ok_and(|metadata| metadata.is_file()) {
-                    OpenOptions::new().append(true).open(path).with_context(cannot)?;
-                }
-                // The file itself is replaced, so it is the directory that must be writable.
-                drop(new_file_beside(path, Readers::Owner).with_context(cannot)?);
-                Ok(Self::File(path.to_path_buf()))
-            }
+            Place::File => Ok(Self::File(path.to_path_buf())),
         }
     }
 }
@@ -85,12 +70,11 @@ impl Output {
     /// Writes what `render` writes. A file is there afterwards as a whole, or as it was.
     pub fn write(
         &self,
-        partial_file: &PartialFile,
         render: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
     ) -> anyhow::Result<()> {
         match &self.destination {
             Destination::File(path) => self
-                .replace(path, partial_file, render)
+                .replace(path, render)
                 .with_context(|| format!("cannot write {}", path.display())),
             Destination::Special { path, file } => write_buffered(file, render)
                 .with_context(|| format!("cannot write {}", path.display())),
@@ -99,61 +83,34 @@ impl Output {
         }
     }
 
+    /// Has a file written by a process that can be given up, and that removes what is half written if we go.
     fn replace(
         &self,
         path: &Path,
-        partial_file: &PartialFile,
         render: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
     ) -> io::Result<()> {
-        let file = new_file_beside(path, self.format.readers())?;
-        set_partial_file(partial_file, Some(file.path().to_path_buf()));
-        let written = write_buffered(file.as_file(), render)
-            .and_then(|()| file.as_file().sync_all())
-            .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error))
-            .inspect(|()| sync_directory_of(path));
-        set_partial_file(partial_file, None);
-        written
+        let mut writer = start_writer();
+        writer.create(path, self.format.readers())?;
+        write_buffered(&mut writer, render)?;
+        writer.finish().map(drop)
     }
 }
+
+/// A process that writes outputs.
+pub fn start_writer() -> WriterProcess {
+    WriterProcess::start(Parser::new(ParserRole::Writer))
+}
+
+/// Bytes that are worth a message to the process that writes.
+const BUFFER: usize = 256 << 10;
 
 fn write_buffered(
     out: impl Write + Send,
     render: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut out = io::BufWriter::new(out);
+    let mut out = io::BufWriter::with_capacity(BUFFER, out);
     render(&mut out)?;
     out.flush()
-}
-
-fn set_partial_file(partial_file: &PartialFile, path: Option<PathBuf>) {
-    *partial_file.lock().unwrap_or_else(PoisonError::into_inner) = path;
-}
-
-/// Removes the half-written file, if there is one.
-pub fn remove_partial_file(partial_file: &PartialFile) {
-    let path = partial_file.lock().unwrap_or_else(PoisonError::into_inner).take();
-    if let Some(path) = path {
-        // It may have been renamed meanwhile, and is whole then.
-        let _gone = fs::remove_file(path);
-    }
-}
-
-/// Looks up what is at a path. A symbolic link stands for itself, and is replaced: where it leads
-/// is somebody else's choice. The kernel's own are followed, `/dev/stdout` for one.
-fn metadata(path: &Path) -> io::Result<fs::Metadata> {
-    match is_kernel_path(path) {
-        true => fs::metadata(path),
-        false => fs::symlink_metadata(path),
-    }
-}
-
-fn is_kernel_path(path: &Path) -> bool {
-    let has_steps_back = path.components().any(|part| part == Component::ParentDir);
-    !has_steps_back && (path.starts_with("/dev") || path.starts_with("/proc"))
-}
-
-fn is_special(metadata: &fs::Metadata) -> bool {
-    !metadata.is_file() && !metadata.is_dir() && !metadata.is_symlink()
 }
 
 /// Opens a device or a pipe to write to.

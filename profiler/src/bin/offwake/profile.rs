@@ -9,7 +9,6 @@ use crate::{
     cli::Profile,
     name_arguments::print_fetched,
     outcome::Outcome,
-    output::PartialFile,
     reporting::Reporting,
     session::{EndedSession, Session},
 };
@@ -20,7 +19,6 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     let names = arguments.names.sources()?;
     let session = Session::prepare(&arguments.recording, Some(arguments.max_memory))?
         .with_names(names.clone());
-    let partial_file = PartialFile::default();
     let sink = if reporting.needs_encoded_recording() {
         AssemblingSink::with_bytes()
     } else {
@@ -28,7 +26,7 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     };
     // The input outlives the session, whose last thread fills and analyses it.
     let input = OnceLock::new();
-    let EndedSession { result, command } = session.run(sink, &partial_file, |written| {
+    let EndedSession { result, command } = session.run(sink, |written| {
         let failure = written.broken.map(anyhow::Error::from).or_else(|| {
             Some(
                 anyhow::Error::from(written.failed?).context("the recording can't be put together"),
@@ -43,7 +41,7 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     })?;
     let (analysis, failure) = result;
     print_fetched(&names);
-    let outcome = reporting.write(analysis, &partial_file)?;
+    let outcome = reporting.write(analysis)?;
     match failure {
         Some(error) => Err(error.context("the run ended early, and what came before is reported")),
         None => Ok(outcome.pass_on(command.as_ref())),

@@ -1,6 +1,10 @@
 //! `offwake record`: a recording in a file.
 
-use std::path::Path;
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+    path::Path,
+};
 
 use anyhow::Context as _;
 use offwake::{
@@ -14,7 +18,7 @@ use crate::{
     flight_recorder,
     name_arguments::print_fetched,
     outcome::Outcome,
-    output::{Destination, PartialFile},
+    output::Destination,
     session::{EndedSession, Session},
 };
 
@@ -31,26 +35,28 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
 
 fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
     let path = &arguments.output;
-    let partial_file = PartialFile::default();
     if path == Path::new("-") {
+        let sink = take_standard_output()
+            .and_then(PipeSink::adopt)
+            .context("cannot write standard output")?;
         let session = session(arguments, names)?;
-        let EndedSession { result: written, command } =
-            session.run(PipeSink(std::io::stdout()), &partial_file, Ok)?;
+        let EndedSession { result: written, command } = session.run(sink, Ok)?;
         let outcome = Outcome::from_written(&written, "standard output")?;
         return Ok(outcome.pass_on(command.as_ref()));
     }
     let name = path.display().to_string();
     match Destination::from_path(path)? {
         Destination::Special { file, .. } => {
-            let sink = PipeSink(file);
+            let sink =
+                PipeSink::adopt(file.into()).with_context(|| format!("cannot write {name}"))?;
             let session = session(arguments, names)?;
-            let EndedSession { result: written, command } = session.run(sink, &partial_file, Ok)?;
+            let EndedSession { result: written, command } = session.run(sink, Ok)?;
             Ok(Outcome::from_written(&written, &name)?.pass_on(command.as_ref()))
         }
         Destination::File(_) | Destination::StandardOutput => {
             let sink = FileSink::create(path).with_context(|| format!("cannot write {name}"))?;
             let session = session(arguments, names)?;
-            let EndedSession { result: written, command } = session.run(sink, &partial_file, Ok)?;
+            let EndedSession { result: written, command } = session.run(sink, Ok)?;
             let WaitCounts { waits, target_waits } = written.counts;
             let (length, bytes) = (written.length, written.sink.length());
             if written.sink.has_begun() {
@@ -62,6 +68,14 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
             Ok(Outcome::from_written(&written, &name)?.pass_on(command.as_ref()))
         }
     }
+}
+
+/// Takes standard output away from this process: the file that it is may never answer, not even as it is closed.
+/// What a command prints goes to standard error then, and not into the recording.
+fn take_standard_output() -> io::Result<OwnedFd> {
+    let taken = io::stdout().as_fd().try_clone_to_owned()?;
+    rustix::stdio::dup2_stdout(io::stderr())?;
+    Ok(taken)
 }
 
 fn session(arguments: &Record, names: &NameSources) -> anyhow::Result<Session> {

@@ -11,7 +11,6 @@ use crate::{
     input::{OpenInput, drop_rights},
     name_arguments::print_fetched,
     outcome::Outcome,
-    output::PartialFile,
     reporting::{Reporting, nothing_selected},
 };
 
@@ -50,7 +49,7 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     };
     let analysis = reporting.analyse(&input);
     drop(progress);
-    reporting.write(analysis, &PartialFile::default())
+    reporting.write(analysis)
 }
 
 /// Names all frames again. Prints on standard error what came of it: what is missing there is

@@ -18,7 +18,7 @@ use crate::{
     console::{Progress, Terminal, is_verbose},
     otlp::Delivery,
     outcome::Outcome,
-    output::{Destination, Output, PartialFile, on_one_line},
+    output::{Destination, Output, on_one_line},
     report_arguments::ReportArguments,
 };
 
@@ -81,11 +81,7 @@ impl Reporting {
     }
 
     /// Writes the summary and every output, and sends spans.
-    pub fn write(
-        &self,
-        mut analysis: Analysis<'_>,
-        partial_file: &PartialFile,
-    ) -> anyhow::Result<Outcome> {
+    pub fn write(&self, mut analysis: Analysis<'_>) -> anyhow::Result<Outcome> {
         let overview = analysis.overview();
         let report = overview.report();
         if let Some(reason) = nothing_recorded(report, overview.kept_waits()) {
@@ -108,7 +104,7 @@ impl Reporting {
         for output in &self.outputs {
             let progress = Progress::start("writing");
             let mut written = Written::Everything;
-            output.write(partial_file, |out| {
+            output.write(|out| {
                 written = output.format.write(&analysis, out)?;
                 Ok(())
             })?;

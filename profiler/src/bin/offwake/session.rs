@@ -34,9 +34,9 @@ use crate::{
     cli::{RecordingArguments, TargetArguments, usage_error},
     console::{self, Progress, RecordingProgress},
     container_start::wait_for_start,
-    interrupts::Interrupts,
+    interrupts::{self, Interrupts},
     outcome::EndedCommand,
-    output::{PartialFile, on_one_line, remove_partial_file},
+    output::on_one_line,
     remote_control::RemoteControl,
     values::{default_ring_bytes, round_ring_bytes},
 };
@@ -149,17 +149,20 @@ impl Session {
     pub fn run<S: Sink, T: Send>(
         self,
         sink: S,
-        partial_file: &PartialFile,
         afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send,
     ) -> anyhow::Result<EndedSession<T>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        let done = thread::scope(|scope| {
-            runtime.block_on(self.record(scope, sink, partial_file, afterwards))
-        });
+        let is_controlled = self.remote.is_some();
+        let done = thread::scope(|scope| runtime.block_on(self.record(scope, sink, afterwards)));
         privileges::restrict_unless_root(privileges::Task::Other);
+        // Nothing is attached any more: whoever writes outputs may be ended at once. Who controls a session
+        // has the terminal to put right.
+        if !is_controlled {
+            interrupts::end_the_program()?;
+        }
         done
     }
 
@@ -167,7 +170,6 @@ impl Session {
         mut self,
         scope: &'scope Scope<'scope, '_>,
         sink: S,
-        partial_file: &PartialFile,
         afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send + 'scope,
     ) -> anyhow::Result<EndedSession<T>> {
         // Before anything is attached, so that no signal ends the program half way.
@@ -297,7 +299,6 @@ impl Session {
                 Ok(EndedSession { result, command: ended_command })
             }
             () = interrupts.recv() => {
-                remove_partial_file(partial_file);
                 if let Some(remote) = remote {
                     remote.restore_terminal();
                 }

@@ -24,7 +24,7 @@ mod snapshot;
 mod stacks;
 mod threads;
 
-pub use output::{FlightRecorderPlan, PartialFile, SnapshotEvent, Viewer, persist_numbered};
+pub use output::{FlightRecorderPlan, SnapshotEvent, Viewer};
 pub use recorder::FlightRecorder;
 pub use retained::{RetainedSlices, Retention};
 pub use snapshot::{FrameTables, RetainedSnapshot};

@@ -3,14 +3,12 @@
 
 use std::{
     collections::VecDeque,
-    ffi::OsString,
     io::{self, Write as _},
-    path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError},
+    path::PathBuf,
 };
 
+use offwake_analysis::formats::Readers;
 use offwake_recording::units::Nanos;
-use tempfile::NamedTempFile;
 
 use super::{
     retained::Retention,
@@ -18,12 +16,14 @@ use super::{
 };
 use crate::{
     capture::messages::{SnapshotReason, WaitCounts},
+    parser::{Parser, ParserRole},
     privileges::{self, Task},
-    writer_process::{self, sync_directory_of},
+    writer_process::{WriterProcess, numbered},
 };
 
-/// A half-written file, to be removed by whoever ends the program.
-pub type PartialFile = Arc<Mutex<Option<PathBuf>>>;
+/// How many processes that write may not answer, or die, before no snapshot is tried any more: what such
+/// a file system holds on to stays until it answers.
+const MAX_WRITERS: u32 = 16;
 
 /// What became of a snapshot.
 #[derive(Debug)]
@@ -70,8 +70,6 @@ pub struct FlightRecorderPlan {
     pub max_snapshots: usize,
     /// Is called with what becomes of each snapshot, by the thread that writes them.
     pub report: Box<dyn FnMut(SnapshotEvent) + Send>,
-    /// The file that is half written, if one is.
-    pub partial_file: PartialFile,
 }
 
 /// Receives a snapshot: the bytes of a recording, or why it can't be encoded.
@@ -118,48 +116,113 @@ impl SnapshotOutput for ViewOutput {
     fn report_skipped(&mut self) {}
 }
 
-/// Writes snapshots into numbered files, and removes the oldest ones.
+/// Writes snapshots into numbered files, and removes the oldest ones. A [process](crate::writer_process)
+/// does it, for the programs are attached meanwhile.
 pub(super) struct FileOutput {
     path: PathBuf,
     max_snapshots: usize,
     report: Box<dyn FnMut(SnapshotEvent) + Send>,
-    partial_file: PartialFile,
+    /// None before the first snapshot, and once it was lost.
+    writer: Option<WriterProcess>,
+    start_writer: fn() -> Parser,
+    writers_started: u32,
     /// The number of the next snapshot, if no file has it.
     next_number: u64,
     written: VecDeque<PathBuf>,
 }
 
+/// What a file is called.
+enum Name {
+    AsAsked,
+    Numbered,
+}
+
 impl FileOutput {
     pub fn new(plan: FlightRecorderPlan) -> Self {
-        let FlightRecorderPlan { path, max_snapshots, report, partial_file, .. } = plan;
-        Self { path, max_snapshots, report, partial_file, next_number: 1, written: VecDeque::new() }
+        Self::with_writers(plan, || Parser::new(ParserRole::Writer))
     }
 
-    /// Writes a file, which gets its name from `name_file`. Returns that.
+    fn with_writers(plan: FlightRecorderPlan, start_writer: fn() -> Parser) -> Self {
+        let FlightRecorderPlan { path, max_snapshots, report, .. } = plan;
+        Self {
+            path,
+            max_snapshots,
+            report,
+            writer: None,
+            start_writer,
+            writers_started: 0,
+            next_number: 1,
+            written: VecDeque::new(),
+        }
+    }
+
+    /// The process that writes, which is another one if the last one was lost.
+    fn writer(&mut self) -> io::Result<&mut WriterProcess> {
+        if self.writer.as_ref().is_some_and(WriterProcess::is_lost) {
+            self.writer = None;
+        }
+        if self.writer.is_none() && self.writers_started == MAX_WRITERS {
+            let words = "too many processes that write have not answered, or have died";
+            return Err(io::Error::other(words));
+        }
+        let (start, started) = (self.start_writer, &mut self.writers_started);
+        Ok(self.writer.get_or_insert_with(|| {
+            *started += 1;
+            WriterProcess::start(start())
+        }))
+    }
+
+    /// Writes a file. Returns its name.
     fn write_file(
         &mut self,
         snapshot: RetainedSnapshot,
         tables: &FrameTables,
         reason: SnapshotReason,
-        name_file: impl FnOnce(NamedTempFile) -> io::Result<PathBuf>,
+        name: Name,
     ) -> io::Result<PathBuf> {
         let (length, counts) = (snapshot.length(), snapshot.counts());
-        let file = writer_process::new_file_beside(&self.path)?;
-        set_partial_file(&self.partial_file, Some(file.path().to_path_buf()));
-        let mut out = io::BufWriter::new(file);
-        let written = snapshot.write(tables, &mut out).and_then(|()| out.flush());
-        let written = written.and_then(|()| {
-            let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-            file.as_file().sync_all()?;
-            let bytes = file.as_file().metadata()?.len();
-            let path = name_file(file)?;
-            sync_directory_of(&path);
-            Ok((path, bytes))
-        });
-        set_partial_file(&self.partial_file, None);
-        let (path, bytes) = written?;
+        let (path, next_number) = (self.path.clone(), self.next_number);
+        let writer = self.writer()?;
+        writer.create(&path, Readers::Owner)?;
+        let mut out = CountedWriter { writer, bytes: 0 };
+        let mut buffered = io::BufWriter::new(&mut out);
+        let written = snapshot.write(tables, &mut buffered).and_then(|()| buffered.flush());
+        drop(buffered);
+        let CountedWriter { writer, bytes } = out;
+        if let Err(error) = written {
+            let _gone_with_the_process = writer.discard();
+            return Err(error);
+        }
+        let path = match name {
+            Name::AsAsked => {
+                writer.finish()?;
+                path
+            }
+            Name::Numbered => {
+                let (_absolute, next) = writer.finish_numbered(next_number)?;
+                self.next_number = next;
+                numbered(&path, next - 1)
+            }
+        };
         (self.report)(SnapshotEvent::Wrote { path: path.clone(), length, counts, bytes, reason });
         Ok(path)
+    }
+}
+
+struct CountedWriter<'w> {
+    writer: &'w mut WriterProcess,
+    bytes: u64,
+}
+
+impl io::Write for CountedWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)?;
+        self.bytes += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -169,20 +232,17 @@ impl SnapshotOutput for FileOutput {
     }
 
     fn write(&mut self, snapshot: RetainedSnapshot, tables: &FrameTables, reason: SnapshotReason) {
-        let (beside, mut number) = (self.path.clone(), self.next_number);
-        let name_file = |file| persist_numbered(file, &beside, &mut number);
-        let written = self.write_file(snapshot, tables, reason, name_file);
-        self.next_number = number;
-        match written {
+        match self.write_file(snapshot, tables, reason, Name::Numbered) {
             Ok(path) => self.written.push_back(path),
             Err(error) => {
-                let path = numbered(&beside, number);
+                let path = numbered(&self.path, self.next_number);
                 return (self.report)(SnapshotEvent::Failed { path, error });
             }
         }
         while self.written.len() > self.max_snapshots {
             let Some(path) = self.written.pop_front() else { break };
-            (self.report)(match std::fs::remove_file(&path) {
+            let removed = self.writer().and_then(|writer| writer.remove(&path));
+            (self.report)(match removed {
                 Ok(()) => SnapshotEvent::Removed { path },
                 // Somebody has taken it away already.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -192,107 +252,10 @@ impl SnapshotOutput for FileOutput {
     }
 
     fn write_last(&mut self, snapshot: RetainedSnapshot, tables: &FrameTables) -> io::Result<()> {
-        let path = self.path.clone();
-        let name_file = |file: NamedTempFile| match file.persist(&path) {
-            Ok(_file) => Ok(path),
-            Err(error) => Err(error.error),
-        };
-        self.write_file(snapshot, tables, SnapshotReason::End, name_file).map(drop)
+        self.write_file(snapshot, tables, SnapshotReason::End, Name::AsAsked).map(drop)
     }
 
     fn report_skipped(&mut self) {
         (self.report)(SnapshotEvent::Skipped);
-    }
-}
-
-fn set_partial_file(partial_file: &PartialFile, path: Option<PathBuf>) {
-    *partial_file.lock().unwrap_or_else(PoisonError::into_inner) = path;
-}
-
-/// The largest number that is tried.
-const MAX_NUMBER: u64 = 100_000;
-
-/// Gives a file the name `beside` with the first number from `next` on that no other file has, and
-/// leaves the number behind that in `next`. Returns the name.
-///
-/// # Errors
-///
-/// If there is no such number, or the file can't be renamed.
-pub fn persist_numbered(
-    mut file: NamedTempFile,
-    beside: &Path,
-    next: &mut u64,
-) -> io::Result<PathBuf> {
-    while *next <= MAX_NUMBER {
-        let path = numbered(beside, *next);
-        match file.persist_noclobber(&path) {
-            Ok(_file) => {
-                *next += 1;
-                return Ok(path);
-            }
-            Err(failed) if failed.error.kind() == io::ErrorKind::AlreadyExists => {
-                file = failed.file;
-                *next += 1;
-            }
-            Err(failed) => return Err(failed.error),
-        }
-    }
-    Err(io::Error::other("all numbers are taken"))
-}
-
-/// `wait.offwake` → `wait.3.offwake`.
-#[must_use]
-pub fn numbered(path: &Path, number: u64) -> PathBuf {
-    let mut name = path.file_stem().map_or_else(OsString::new, OsString::from);
-    name.push(format!(".{number}"));
-    if let Some(extension) = path.extension() {
-        name.push(".");
-        name.push(extension);
-    }
-    path.with_file_name(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::{
-        fs,
-        io::Write as _,
-        path::{Path, PathBuf},
-    };
-
-    use super::{numbered, persist_numbered};
-
-    #[test]
-    fn snapshots_are_numbered_before_the_extension() {
-        for (path, expected) in [
-            ("wait.offwake", "wait.3.offwake"),
-            ("/a/b.c/wait.x.offwake", "/a/b.c/wait.x.3.offwake"),
-            ("wait", "wait.3"),
-        ] {
-            assert_eq!(numbered(Path::new(path), 3), PathBuf::from(expected));
-        }
-    }
-
-    #[test]
-    fn snapshots_of_an_earlier_run_stay() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |name: &str| directory.path().join(name);
-        fs::write(path("wait.1.offwake"), "of the run before").unwrap();
-        fs::write(path("wait.3.offwake"), "of the run before").unwrap();
-        let mut next = 1;
-        for (content, name) in
-            [("one", "wait.2.offwake"), ("two", "wait.4.offwake"), ("three", "wait.5.offwake")]
-        {
-            let mut file = tempfile::NamedTempFile::new_in(&directory).unwrap();
-            file.write_all(content.as_bytes()).unwrap();
-            let given = persist_numbered(file, &path("wait.offwake"), &mut next).unwrap();
-            assert_eq!(given, path(name));
-            assert_eq!(fs::read_to_string(given).unwrap(), content);
-        }
-        for name in ["wait.1.offwake", "wait.3.offwake"] {
-            assert_eq!(fs::read_to_string(path(name)).unwrap(), "of the run before");
-        }
-        // Nothing half written is left.
-        assert_eq!(fs::read_dir(&directory).unwrap().count(), 5);
     }
 }

@@ -38,7 +38,7 @@ use crate::{
     cli::{RecordingArguments, Top, usage_error},
     console::Terminal,
     outcome::{EndedCommand, Outcome},
-    output::{Destination, PartialFile},
+    output::Destination,
     remote_control::RemoteControl,
     session::{EndedSession, Session},
 };
@@ -85,9 +85,7 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     let recorder = FlightRecorder::to_viewer(Retention::Time(window), arguments.max_memory, viewer)
         .context("cannot start a thread")?;
     let session = own_threads::spawn(OwnThread::Session, move || {
-        session.run(recorder, &PartialFile::default(), |written| {
-            written.broken.map_or(Ok(()), |error| Err(error.into()))
-        })
+        session.run(recorder, |written| written.broken.map_or(Ok(()), |error| Err(error.into())))
     })
     .context("cannot start a thread")?;
     let mut watch = Watch {

@@ -1,20 +1,20 @@
 //! Saving what is on screen.
 
 use std::{
-    io::{self, Write as _},
+    io,
     path::{Path, PathBuf},
 };
 
 use offwake::{
-    capture::{flight_recorder::persist_numbered, sync_directory_of},
     top::Period,
+    writer_process::{WriterProcess, numbered},
 };
 use offwake_analysis::{
     formats::{OutputFormat as _, RecordingFile},
     top::TopData,
 };
 
-use crate::output::{new_file_beside, on_one_line};
+use crate::output::{on_one_line, start_writer};
 
 /// The recordings that were saved, and where the next one goes.
 pub struct SavedRecordings {
@@ -38,7 +38,7 @@ impl SavedRecordings {
     /// of it, in words.
     pub fn save(&mut self, data: Option<&TopData>, period: Period) -> String {
         let Some(data) = data else { return "there is nothing to save yet".to_owned() };
-        match self.write(&data.bytes) {
+        match self.write(&data.bytes, start_writer()) {
             Ok(path) => {
                 let length = data.window.length;
                 let only = match period {
@@ -53,22 +53,31 @@ impl SavedRecordings {
         }
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<&Path> {
-        let mut file = new_file_beside(&self.beside, RecordingFile.readers())?;
-        file.write_all(bytes)?;
-        file.as_file().sync_all()?;
-        let path = persist_numbered(file, &self.beside, &mut self.next)?;
-        sync_directory_of(&path);
-        self.paths.push(path);
+    fn write(&mut self, bytes: &[u8], mut writer: WriterProcess) -> io::Result<&Path> {
+        writer.create(&self.beside, RecordingFile.readers())?;
+        writer.write(bytes)?;
+        let (_absolute, next) = writer.finish_numbered(self.next)?;
+        self.next = next;
+        self.paths.push(numbered(&self.beside, next - 1));
         Ok(self.paths.last().unwrap_or(&self.beside))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::net::UnixStream};
+
+    use offwake::{
+        parser::{Channel, Parser},
+        writer_process::{self, WriterProcess},
+    };
 
     use super::SavedRecordings;
+
+    fn writer() -> WriterProcess {
+        let serve = |channel: &mut Channel<UnixStream>| writer_process::serve(channel);
+        WriterProcess::start(Parser::in_thread(serve))
+    }
 
     #[test]
     fn nothing_is_ever_overwritten() {
@@ -76,8 +85,8 @@ mod tests {
         let path = |name: &str| directory.path().join(name);
         fs::write(path("x.2.offwake"), "somebody else's").unwrap();
         let mut saved = SavedRecordings::beside(path("x.offwake"));
-        assert_eq!(saved.write(b"one").unwrap(), path("x.1.offwake"));
-        assert_eq!(saved.write(b"two").unwrap(), path("x.3.offwake"));
+        assert_eq!(saved.write(b"one", writer()).unwrap(), path("x.1.offwake"));
+        assert_eq!(saved.write(b"two", writer()).unwrap(), path("x.3.offwake"));
         assert_eq!(fs::read(path("x.2.offwake")).unwrap(), b"somebody else's");
         assert_eq!(fs::read(path("x.3.offwake")).unwrap(), b"two");
         // Nothing half written is left.
