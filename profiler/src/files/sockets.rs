@@ -468,3 +468,24 @@ fn is_unspecified(ip: IpAddr) -> bool {
 fn format_address(address: SocketAddr) -> String {
     if is_unset(address) { String::new() } else { address.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_SOCKETS, Protocol, Sockets, UnixSocket, unix_request};
+
+    #[test]
+    fn sockets_beyond_their_number_are_left_out_and_that_is_known() {
+        let mut sockets = Sockets::default();
+        let insert = |sockets: &mut Sockets, inode: usize| {
+            let socket = UnixSocket { name: String::new(), peer: None };
+            sockets.unix.insert(inode as u64, socket);
+        };
+        (1..MAX_SOCKETS).for_each(|inode| insert(&mut sockets, inode));
+        // It is no answer: nothing is added of it.
+        sockets.add(Protocol::Unix, unix_request());
+        assert!(!sockets.over_limit);
+        insert(&mut sockets, MAX_SOCKETS);
+        sockets.add(Protocol::Unix, unix_request());
+        assert!(sockets.over_limit);
+    }
+}

@@ -23,8 +23,8 @@ use rustix::{
 };
 
 use super::{
-    Diagnostics, Files, Protocol, QueuedSocket, Sockets, descriptor::identify,
-    socket_holders::HolderScan,
+    Diagnostics, Files, LookupState, MAX_FILES, Protocol, QueuedSocket, Sockets,
+    descriptor::identify, socket_holders::HolderScan,
 };
 
 fn own() -> Tgid {
@@ -583,4 +583,22 @@ fn sockets_of_another_network_namespace_are_found() {
 fn this_process_holds_both_ends() {
     let (end, _other) = UnixStream::pair().unwrap();
     assert_peers(&end, &[PeerProcess { tgid: own(), comm: own_name() }]);
+}
+
+#[test]
+fn files_beyond_their_number_are_counted() {
+    let mut files = Files::new();
+    let wanted = |inode| FileId { inode, ..id(&fs::File::open("/proc/self/exe").unwrap()) };
+    let one = wanted(0);
+    for inode in 0..u64::try_from(MAX_FILES).unwrap() {
+        // What still has to be asked for is not forgotten.
+        files.states.insert(FileId { inode, ..one }, LookupState::Queued);
+    }
+    files.observe(FileId { inode: u64::MAX, ..one }, own(), 0);
+    assert_eq!(files.states.len(), MAX_FILES);
+    assert_eq!(files.diagnostics.get("files_over_limit"), Some(&1));
+    // What is done makes room.
+    files.states.insert(one, LookupState::Missed(3));
+    files.observe(FileId { inode: u64::MAX, ..one }, own(), 0);
+    assert_eq!(files.diagnostics.get("files_over_limit"), Some(&1));
 }

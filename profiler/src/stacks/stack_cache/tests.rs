@@ -352,3 +352,20 @@ fn a_process_whose_code_was_unmapped_is_learnt_anew_and_no_other() {
     assert!(cache.update(&of(1, 1), &stack.unwound(), StackCode::Files).is_cached);
     assert_eq!(cache.call_sites.len(), 2);
 }
+
+#[test]
+fn call_sites_take_no_more_memory_than_their_bound_however_many_there_are() {
+    let stack = with_returns(&[(4, 0x1000)]);
+    let bytes = stack.bytes();
+    let mut cache = StackCache::new(usize::MAX);
+    let mut given_way = 0;
+    for key in 1..200_000 {
+        let copy = UserStackCopy { call_site: Some(CallSiteKey(key)), ..copy(key, None, &bytes) };
+        given_way += cache.update(&copy, &stack.unwound(), StackCode::Files).remove.len();
+        assert!(cache.memory <= MAX_MEMORY, "{}", cache.memory);
+        if given_way > 10 {
+            return;
+        }
+    }
+    panic!("{} bytes, and none gave way", cache.memory);
+}

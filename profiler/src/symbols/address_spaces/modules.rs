@@ -350,4 +350,18 @@ mod tests {
         }
         assert!(modules.named_module(&name(added)).is_some());
     }
+    #[test]
+    fn files_that_can_not_be_held_open_are_known_by_their_names_and_counted() {
+        let mut modules = Modules::new();
+        (modules.held_limit, modules.limit_raised) = (0, true);
+        let name = "/usr/lib/x.so".to_owned();
+        let (start, end) = (0x1000, 0x2000);
+        let line = MappedLine { start, end, offset: 0, file: None, name, is_elf: false };
+        let module = modules.file_module(Tgid(std::process::id()), None, &line).unwrap();
+        assert_eq!(modules.held, 0);
+        let module = modules.get(module).unwrap();
+        assert!(matches!(module.content, ModuleContent::Missing));
+        assert_eq!(module.path.as_deref(), Some("/usr/lib/x.so"));
+        assert_eq!(modules.diagnostics.get("symbols_files_over_limit"), Some(&1));
+    }
 }

@@ -11,7 +11,7 @@ use offwake_recording::{
 };
 
 use super::{
-    AddressSpaces,
+    AddressSpaces, MAX_PROCESSES,
     modules::Modules,
     process::{MappedCode, Moment, Process},
 };
@@ -71,4 +71,18 @@ fn a_stack_is_looked_up_in_what_was_mapped_in_its_epoch() {
     assert!(modules_in(monotonic_now(), 8) && modules_in(before, 7));
     epoch.store(10, Ordering::Relaxed);
     assert!(modules_in(monotonic_now(), 10) && modules_in(before, 9));
+}
+
+#[test]
+fn processes_beyond_their_number_are_counted_and_those_before_stay() {
+    let mut spaces = AddressSpaces::new();
+    for tgid in 0..u32::try_from(MAX_PROCESSES).unwrap() {
+        spaces.processes.entry(Tgid(1_000_000 + tgid)).or_default().begin(Timestamp(0));
+    }
+    spaces.observe_process(own());
+    spaces.observe_exec(own(), Timestamp(1));
+    assert_eq!(spaces.processes.len(), MAX_PROCESSES);
+    let mut diagnostics = Diagnostics::new();
+    spaces.add_diagnostics(&mut diagnostics);
+    assert_eq!(diagnostics.get("symbols_processes_over_limit"), Some(&2));
 }
