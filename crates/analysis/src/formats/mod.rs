@@ -242,10 +242,10 @@ mod tests {
     #[test]
     fn errors_list_every_format() {
         let error = from_path(Path::new("x.png")).map_err(|error| error.to_string());
-        let text = "can't tell a format from the name of x.png: use one of .html, .md, .json, .folded, .svg, .pftrace, .pb.gz, .speedscope.json, .spans.json, .otlp.json, .parquet, .offwake";
+        let text = "can't tell a format from the name of x.png: use one of .html, .md, .json, .folded, .svg, .pftrace, .pb.gz, .speedscope.json, .spans.json, .requests.json, .otlp.json, .parquet, .offwake";
         assert_eq!(error, Err(text.to_owned()));
         let error = from_name("png").map_err(|error| error.to_string());
-        let text = "no such format: \"png\": use one of html, md, json, folded, svg, pftrace, pprof, speedscope, spans, otlp, parquet, offwake";
+        let text = "no such format: \"png\": use one of html, md, json, folded, svg, pftrace, pprof, speedscope, spans, requests, otlp, parquet, offwake";
         assert_eq!(error, Err(text.to_owned()));
     }
 }
