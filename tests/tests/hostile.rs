@@ -25,7 +25,7 @@ use offwake_tests::{
 /// How long a recording of some seconds may take until it has ended, on a machine that has other work.
 const IN_TIME: Duration = Duration::from_secs(120);
 
-/// A hundred thousand libraries take 40 s where nothing else runs, and ten times as long beside compilers.
+/// A hundred thousand libraries take 20 s where nothing else runs, and more than 120 s beside compilers.
 const FOR_ALL: Duration = Duration::from_secs(600);
 
 /// What offwake's own process and each of its helpers may take at most, whatever they look at. Without

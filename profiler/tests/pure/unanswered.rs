@@ -77,14 +77,14 @@ fn a_thread_of_our_own_that_died_is_named_with_what_is_missing_for_want_of_it() 
             ("own_thread_sync_failed", 1)
         ]),
         [
-            "threads of offwake's own died: offwake-sync (the recording went to its disk only as it ended), \
-          offwake-polled (which files were polled at the end is not known)"
+            "offwake's thread offwake-sync died: the recording went to its disk only as it ended",
+            "offwake's thread offwake-polled died: which files were polled at the end is not known",
         ]
     );
     // Recordings of earlier builds only count.
     assert_eq!(
         warnings(&[("own_threads_failed", 1)]),
-        ["threads of offwake's own died: 1 without a name here (what they alone bring is missing)"]
+        ["threads of offwake's own died: 1, and what they alone bring is missing"]
     );
     assert!(warnings(&[]).is_empty());
 }

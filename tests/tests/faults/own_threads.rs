@@ -93,7 +93,7 @@ fn check(thread: OwnThread, outcome: &Outcome) -> Result<Option<Report>> {
             if !matches!(thread, OwnThread::Sync) {
                 ensure!(report.loss_count("own_threads_failed") == 1, "{:?}", report.loss);
                 let summary = outcome.report_of("x.offwake", &[])?.stdout;
-                let words = format!("threads of offwake's own died: {} ({cost})", thread.name());
+                let words = format!("offwake's thread {} died: {cost}", thread.name());
                 ensure!(summary.contains(&words), "{summary}");
             }
             Ok(Some(report))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{BlameEntryKind, BlameKind, BlamePart, Chains, StackPairId},
+    blame::{BlameEntryKind, BlameKind, BlamePart, Chains, Reason, StackPairId},
     quotas::ThrottledTimes,
     timeline::{NamedThread, ThreadIndex},
 };
@@ -75,7 +75,7 @@ impl Culprit {
 
     /// Returns why it is not known, if it is not.
     pub(crate) fn reason(&self) -> Option<&'static str> {
-        self.0.end.and_then(|end| end.reason).map(crate::blame::Reason::name)
+        self.0.end.and_then(|end| end.reason).map(Reason::name)
     }
 }
 
@@ -87,14 +87,14 @@ impl ServerProgram {
 }
 
 /// Names culprits and servers as findings do.
-pub(crate) struct CulpritTeller<'a> {
+pub(crate) struct CulpritWriter<'a> {
     writer: FindingWriter<'a>,
 }
 
-/// Has culprits named.
-pub(crate) fn tell_culprits<R>(
+/// Has `write` name culprits.
+pub(crate) fn with_culprit_writer<R>(
     meanings: WaitMeanings<'_>,
-    tell: impl FnOnce(&mut CulpritTeller<'_>) -> R,
+    write: impl FnOnce(&mut CulpritWriter<'_>) -> R,
 ) -> R {
     let sleep_lengths = SleepLengths::measure(&meanings);
     let WaitMeanings { blame, programs, meanings, .. } = meanings;
@@ -102,10 +102,10 @@ pub(crate) fn tell_culprits<R>(
     let throttled = ThrottledTimes::new(recording, timeline);
     let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
     let active = recording.meta.window.length();
-    tell(&mut CulpritTeller { writer: FindingWriter { words, meanings, sleep_lengths, active } })
+    write(&mut CulpritWriter { writer: FindingWriter { words, meanings, sleep_lengths, active } })
 }
 
-impl CulpritTeller<'_> {
+impl CulpritWriter<'_> {
     /// Describes what a culprit did in some times of it, for which threads of `waiters` waited for so long each.
     pub(crate) fn describe(
         &mut self,

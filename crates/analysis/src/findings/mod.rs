@@ -46,7 +46,9 @@ mod wait_meanings;
 mod who;
 mod write;
 
-pub(crate) use culprits::{Culprit, CulpritTeller, CulpritTime, ServerProgram, tell_culprits};
+pub(crate) use culprits::{
+    Culprit, CulpritTime, CulpritWriter, ServerProgram, with_culprit_writer,
+};
 pub(crate) use find::{FindingInput, find_findings};
 pub use hop_tree::{HopBox, HopTree, TimeByClass};
 pub use model::{

@@ -77,9 +77,7 @@ fn warnings(report: &Report) -> Vec<String> {
     if let Some(line) = unanswered_questions(report) {
         say(line);
     }
-    if let Some(line) = dead_threads(report) {
-        say(line);
-    }
+    dead_threads(report).into_iter().for_each(&mut say);
     if integrity.cut_off {
         say("CUT OFF: the recording was not ended, only broken off; what came before is whole"
             .into());
@@ -182,18 +180,21 @@ fn describe_unanswered(row: &UnansweredNote) -> String {
     }
 }
 
-/// Describes which of offwake's own threads died, and what is missing for want of them.
-fn dead_threads(report: &Report) -> Option<String> {
+/// Describes which of offwake's own threads died, and what is missing for want of each.
+fn dead_threads(report: &Report) -> Vec<String> {
     let count = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
-    let named = PART_THREADS.iter().filter(|part| count(part.counter) > 0);
-    let mut parts: Vec<String> =
-        named.map(|part| format!("{} ({})", part.name, part.cost)).collect();
+    let mut lines: Vec<String> = (PART_THREADS.iter())
+        .filter(|part| count(part.counter) > 0)
+        .map(|part| format!("offwake's thread {} died: {}", part.name, part.cost))
+        .collect();
     // Recordings of earlier builds only count. What ends the run is told by how the window closed.
-    let unnamed = count(OWN_THREADS_FAILED).saturating_sub(parts.len() as u64);
+    let unnamed = count(OWN_THREADS_FAILED).saturating_sub(lines.len() as u64);
     if unnamed > 0 && report.meta.closed_by != ClosedBy::Failed.name() {
-        parts.push(format!("{unnamed} without a name here (what they alone bring is missing)"));
+        lines.push(format!(
+            "threads of offwake's own died: {unnamed}, and what they alone bring is missing"
+        ));
     }
-    (!parts.is_empty()).then(|| format!("threads of offwake's own died: {}", parts.join(", ")))
+    lines
 }
 
 /// Describes what is missing because a parser process failed.

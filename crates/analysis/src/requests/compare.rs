@@ -8,7 +8,7 @@ use std::{
 use offwake_recording::units::Nanos;
 
 use crate::{
-    findings::{CulpritTeller, CulpritTime},
+    findings::{CulpritTime, CulpritWriter},
     timeline::ThreadIndex,
 };
 
@@ -42,7 +42,7 @@ struct Ordered<'a> {
 pub(super) fn describe_class(
     (first, requests): (usize, &[Request]),
     profiles: &Profiles,
-    teller: &mut CulpritTeller<'_>,
+    writer: &mut CulpritWriter<'_>,
 ) -> RequestClass {
     let mut order: Vec<usize> = (0..requests.len()).collect();
     order.sort_by_key(|&n| requests.get(n).map(|request| (request.latency(), request.from)));
@@ -68,8 +68,8 @@ pub(super) fn describe_class(
         ns: latencies.iter().copied().sum(),
         latency: Latencies::from_sorted(&latencies),
         service: Latencies::from_sorted(&services),
-        slow: ordered.describe_slow(&bands, &latencies, teller),
-        bands: bands.iter().map(|band| ordered.describe_band(band, teller)).collect(),
+        slow: ordered.describe_slow(&bands, &latencies, writer),
+        bands: bands.iter().map(|band| ordered.describe_band(band, writer)).collect(),
     }
 }
 
@@ -114,14 +114,14 @@ impl Ordered<'_> {
         times
     }
 
-    fn describe_band(&self, band: &Band, teller: &mut CulpritTeller<'_>) -> RequestBand {
+    fn describe_band(&self, band: &Band, writer: &mut CulpritWriter<'_>) -> RequestBand {
         let places = self.places(band.ranks.clone());
         let sum = places.iter().filter_map(|&n| self.requests.get(n)).map(Request::latency).sum();
         let mut times: Vec<(CulpritId, Nanos)> = self.times(places).into_iter().collect();
         times.sort_unstable_by_key(|&(culprit, time)| (Reverse(time), culprit));
         let other: Nanos = times.iter().skip(MAX_CULPRITS).map(|&(_, time)| time).sum();
         let culprits = (times.iter().take(MAX_CULPRITS))
-            .filter_map(|&(culprit, time)| self.describe_culprit(culprit, time, places, teller))
+            .filter_map(|&(culprit, time)| self.describe_culprit(culprit, time, places, writer))
             .collect();
         RequestBand {
             name: band.name(),
@@ -138,7 +138,7 @@ impl Ordered<'_> {
         id: CulpritId,
         time: Nanos,
         places: &[usize],
-        teller: &mut CulpritTeller<'_>,
+        writer: &mut CulpritWriter<'_>,
     ) -> Option<CulpritShare> {
         let culprit = self.profiles.culprits.get_index(id.0 as usize)?;
         let mut waiters: BTreeMap<ThreadIndex, Nanos> = BTreeMap::new();
@@ -148,9 +148,9 @@ impl Ordered<'_> {
         let times = places.iter().flat_map(|&n| self.profiles.parts(self.first + n));
         let times =
             times.filter(|part| part.culprit == id).map(|part| -> CulpritTime { part.time });
-        let hop = teller.describe(culprit, times, &waiters);
+        let hop = writer.describe(culprit, times, &waiters);
         Some(CulpritShare {
-            text: CulpritTeller::line(&hop),
+            text: CulpritWriter::line(&hop),
             program: hop.program,
             pid: hop.pid,
             thread_name: hop.thread_name,
@@ -166,7 +166,7 @@ impl Ordered<'_> {
         &self,
         bands: &[Band],
         latencies: &[Nanos],
-        teller: &mut CulpritTeller<'_>,
+        writer: &mut CulpritWriter<'_>,
     ) -> Option<SlowRequests> {
         let [fast, .., slowest] = bands else { return None };
         let (from, rank) = SLOW_FROM
@@ -198,7 +198,7 @@ impl Ordered<'_> {
         let excess = (excess.into_iter())
             .filter_map(|(id, time, more)| {
                 Some(Excess {
-                    culprit: self.describe_culprit(id, time, slow, teller)?,
+                    culprit: self.describe_culprit(id, time, slow, writer)?,
                     fast_mean_ns: in_fast(id),
                     excess_ns: more,
                     without: self.latencies_without(id, latencies),

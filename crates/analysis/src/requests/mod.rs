@@ -21,7 +21,7 @@ use offwake_recording::units::Nanos;
 
 use crate::{
     blame::Blame,
-    findings::{CulpritTeller, WaitMeanings, tell_culprits},
+    findings::{CulpritWriter, WaitMeanings, with_culprit_writer},
     spans::Roles,
     timeline::ThreadIndex,
 };
@@ -60,7 +60,9 @@ impl Requests {
             summed_up: SummedUpClasses::default(),
             not_told_apart: found.not_told_apart,
         };
-        tell_culprits(meanings, |teller| add_classes(&found, &profiles, teller, &mut requests));
+        with_culprit_writer(meanings, |writer| {
+            add_classes(&found, &profiles, writer, &mut requests)
+        });
         requests
     }
 }
@@ -68,7 +70,7 @@ impl Requests {
 fn add_classes(
     found: &FoundRequests,
     profiles: &Profiles,
-    teller: &mut CulpritTeller<'_>,
+    writer: &mut CulpritWriter<'_>,
     requests: &mut Requests,
 ) {
     let mut classes: Vec<(ClassId, usize, &[Request])> = Vec::new();
@@ -94,11 +96,11 @@ fn add_classes(
         for request in of_class {
             *servers.entry(request.server).or_default() += request.service;
         }
-        let server = teller.name_server(key.server, &servers);
+        let server = writer.name_server(key.server, &servers);
         let unfinished = found.cut.get(&class).copied().unwrap_or(0);
-        let described = describe_class((first, of_class), profiles, teller);
+        let described = describe_class((first, of_class), profiles, writer);
         requests.classes.push(RequestClass {
-            server: CulpritTeller::server_line(&server),
+            server: CulpritWriter::server_line(&server),
             program: server.program,
             pid: server.pid,
             container: server.container,

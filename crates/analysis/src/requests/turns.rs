@@ -100,9 +100,12 @@ fn find_wakes_of_processes(blame: &Blame<'_>) -> HashMap<ThreadIndex, Vec<(Times
         let waiter = waits.waiter(row).tgid;
         let wait = WaitIndex(n);
         let Some((waker, at)) = blame.waker_thread(wait) else { continue };
-        // A timer that strikes meanwhile is no doing of the thread's.
-        let is_own_wake = || matches!(blame.wake_source(wait), WakeSource::Task(_));
-        if blame.timeline().is_in_target(waker) && is_own_wake() {
+        // A timer that strikes meanwhile is no doing of the thread's. Nor is it an answer to have read the question.
+        let is_answer = || {
+            matches!(blame.wake_source(wait), WakeSource::Task(_))
+                && waits.get(n as usize).is_some_and(|wait| !is_woken_by_write_space(&wait))
+        };
+        if blame.timeline().is_in_target(waker) && is_answer() {
             wakes.entry(waker).or_default().push((at, waiter));
         }
     }

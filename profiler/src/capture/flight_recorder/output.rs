@@ -25,6 +25,9 @@ use crate::{
 /// a file system holds on to stays until it answers.
 const MAX_WRITERS: u32 = 16;
 
+/// Bytes that are worth a message to the process that writes.
+const BUFFER: usize = 256 << 10;
+
 /// What became of a snapshot.
 #[derive(Debug)]
 pub enum SnapshotEvent {
@@ -185,7 +188,7 @@ impl FileOutput {
         let writer = self.writer()?;
         writer.create(&path, Readers::Owner)?;
         let mut out = CountedWriter { writer, bytes: 0 };
-        let mut buffered = io::BufWriter::new(&mut out);
+        let mut buffered = io::BufWriter::with_capacity(BUFFER, &mut out);
         let written = snapshot.write(tables, &mut buffered).and_then(|()| buffered.flush());
         drop(buffered);
         let CountedWriter { writer, bytes } = out;
