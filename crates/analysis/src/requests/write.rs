@@ -89,7 +89,7 @@ impl RequestClass {
         if !self.roles_known {
             writeln!(
                 out,
-                "  nothing tells who asks and who serves at a {}: these may be waits for the next request",
+                "  nothing tells who asks and who serves at a {}: these may be waits for the next request,\n  and requests in which the server was woken by others meanwhile are missing",
                 text::terminal(&self.serving_end)
             )?;
         }
