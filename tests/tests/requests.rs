@@ -29,8 +29,8 @@ struct Requests {
 
 #[derive(Deserialize)]
 struct Window {
-    started_at: u64,
-    ended_at: u64,
+    start_ns: u64,
+    end_ns: u64,
 }
 
 #[derive(Deserialize)]
@@ -92,7 +92,7 @@ fn record(transport: &str, cause: &str) -> Result<(Requests, Vec<u64>)> {
     for line in fs::read_to_string(&log)?.lines() {
         let (asked, answered) = line.split_once(' ').context("two times in a line")?;
         let (asked, answered): (u64, u64) = (asked.parse()?, answered.parse()?);
-        if asked >= requests.window.started_at && answered <= requests.window.ended_at {
+        if asked >= requests.window.start_ns && answered <= requests.window.end_ns {
             latencies.push(answered - asked);
         }
     }

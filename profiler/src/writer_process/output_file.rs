@@ -42,7 +42,7 @@ impl OutputFile {
     /// Goes on with a file that has its name. What is behind so many bytes nobody has been told of.
     pub(super) fn resume(path: &Path, file: FileIdentity, length: u64) -> io::Result<Self> {
         let mut found = OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
-        if FileIdentity::of(&found)? != file {
+        if FileIdentity::read_from(&found)? != file {
             return Err(io::Error::other("another file is in its place"));
         }
         if found.metadata()?.len() < length {
@@ -84,7 +84,7 @@ impl OutputFile {
     pub(super) fn name(&mut self) -> io::Result<FileIdentity> {
         let file = self.take_unnamed()?;
         let file = file.persist(&self.path).map_err(|error| error.error)?;
-        let identity = FileIdentity::of(&file)?;
+        let identity = FileIdentity::read_from(&file)?;
         self.sync = Some(DiskSync::start(&file, &self.path));
         self.stage = Stage::Named(file);
         Ok(identity)
@@ -148,7 +148,7 @@ fn persist_numbered(
 }
 
 impl FileIdentity {
-    fn of(file: &File) -> io::Result<Self> {
+    fn read_from(file: &File) -> io::Result<Self> {
         let metadata = file.metadata()?;
         Ok(Self { device: metadata.dev(), inode: metadata.ino() })
     }

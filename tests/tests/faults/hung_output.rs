@@ -110,15 +110,13 @@ fn an_output_that_stops_to_answer_ends_the_recording_and_keeps_what_it_had_taken
     Ok(())
 }
 
-#[test]
-fn killed_while_its_output_does_not_answer_it_leaves_nothing_in_the_kernel() -> Result<()> {
-    let workload = Workload::start("futex-handoff")?;
-    let mut fs = StoppingFs::start()?;
-    let mut recorder = record(&workload, fs.directory(), &[])?;
-    let held = KernelObjects::held_by(recorder.pid())?;
-    ensure!(!held.links.is_empty(), "nothing is attached: {held:?}");
-    fs.fall_silent()?;
-    let writer = wait_until_stuck(&recorder)?;
+/// Kills offwake while the process that writes waits for its file system. Nothing that it held may be left in the
+/// kernel then, and that process has none of it.
+fn kill_beside_stuck_writer(
+    mut recorder: Running,
+    writer: u32,
+    held: &KernelObjects,
+) -> Result<()> {
     let of_writer = KernelObjects::held_by(writer)?;
     ensure!(of_writer.is_empty(), "the process that writes has {of_writer:?}");
     recorder.signal(libc::SIGKILL)?;
@@ -127,6 +125,18 @@ fn killed_while_its_output_does_not_answer_it_leaves_nothing_in_the_kernel() -> 
         Ok(held.still_loaded().is_empty().then_some(()))
     })
     .with_context(|| format!("left {:?}", held.still_loaded()))
+}
+
+#[test]
+fn killed_while_its_output_does_not_answer_it_leaves_nothing_in_the_kernel() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let mut fs = StoppingFs::start()?;
+    let recorder = record(&workload, fs.directory(), &[])?;
+    let held = KernelObjects::held_by(recorder.pid())?;
+    ensure!(!held.links.is_empty(), "nothing is attached: {held:?}");
+    fs.fall_silent()?;
+    let writer = wait_until_stuck(&recorder)?;
+    kill_beside_stuck_writer(recorder, writer, &held)
 }
 
 /// A second Ctrl-C leaves at once, whatever is being waited for.
@@ -253,14 +263,7 @@ fn a_snapshot_that_can_not_be_written_costs_that_snapshot_and_nothing_is_left_in
     fs.fall_silent()?;
     recorder.signal(libc::SIGUSR1)?;
     let writer = wait_until_stuck_anywhere(&recorder)?;
-    let of_writer = KernelObjects::held_by(writer)?;
-    ensure!(of_writer.is_empty(), "the process that writes has {of_writer:?}");
-    recorder.signal(libc::SIGKILL)?;
-    recorder.outcome_within(FREED_IN)?;
-    wait_at_most(FREED_IN, "the kernel to free everything", || {
-        Ok(held.still_loaded().is_empty().then_some(()))
-    })
-    .with_context(|| format!("left {:?}", held.still_loaded()))
+    kill_beside_stuck_writer(recorder, writer, &held)
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
+    ops::Range,
 };
 
 use offwake_recording::units::Nanos;
@@ -99,8 +100,13 @@ impl Ordered<'_> {
     }
 
     /// Returns the places of some requests in the class.
-    fn places(&self, ranks: std::ops::Range<usize>) -> &[usize] {
+    fn places(&self, ranks: Range<usize>) -> &[usize] {
         self.order.get(ranks).unwrap_or_default()
+    }
+
+    fn mean_latency(&self, places: &[usize]) -> Nanos {
+        let requests = places.iter().filter_map(|&n| self.requests.get(n));
+        mean(requests.map(Request::latency).sum(), places.len())
     }
 
     /// Returns what the time of some requests was spent on.
@@ -116,7 +122,6 @@ impl Ordered<'_> {
 
     fn describe_band(&self, band: &Band, writer: &mut CulpritWriter<'_>) -> RequestBand {
         let places = self.places(band.ranks.clone());
-        let sum = places.iter().filter_map(|&n| self.requests.get(n)).map(Request::latency).sum();
         let mut times: Vec<(CulpritId, Nanos)> = self.times(places).into_iter().collect();
         times.sort_unstable_by_key(|&(culprit, time)| (Reverse(time), culprit));
         let other: Nanos = times.iter().skip(MAX_CULPRITS).map(|&(_, time)| time).sum();
@@ -126,7 +131,7 @@ impl Ordered<'_> {
         RequestBand {
             name: band.name(),
             count: places.len() as u64,
-            mean_ns: mean(sum, places.len()),
+            mean_ns: self.mean_latency(places),
             culprits,
             other_ns: mean(other, places.len()),
         }
@@ -178,20 +183,17 @@ impl Ordered<'_> {
             .find(|&(_, rank)| self.order.len() - rank >= FEWEST)
             .unwrap_or((slowest.from, slowest.ranks.start));
         let (fast, slow) = (self.places(fast.ranks.clone()), self.places(rank..self.order.len()));
-        let sum = |places: &[usize]| -> Nanos {
-            places.iter().filter_map(|&n| self.requests.get(n)).map(Request::latency).sum()
-        };
-        let (fast_mean, slow_mean) = (mean(sum(fast), fast.len()), mean(sum(slow), slow.len()));
+        let (fast_mean, slow_mean) = (self.mean_latency(fast), self.mean_latency(slow));
         let (fast_times, slow_times) = (self.times(fast), self.times(slow));
         let in_fast =
             |culprit| mean(fast_times.get(&culprit).copied().unwrap_or_default(), fast.len());
         let mut excess: Vec<(CulpritId, Nanos, Nanos)> = (slow_times.iter())
             .map(|(&culprit, &time)| {
-                let more = Nanos(mean(time, slow.len()).0.saturating_sub(in_fast(culprit).0));
+                let more = mean(time, slow.len()) - in_fast(culprit);
                 (culprit, time, more)
             })
             .collect();
-        let least = (slow_mean.0.saturating_sub(fast_mean.0)) as f64 * MIN_EXCESS;
+        let least = (slow_mean - fast_mean).0 as f64 * MIN_EXCESS;
         excess.retain(|&(_, _, more)| more > Nanos(0) && more.0 as f64 >= least);
         excess.sort_unstable_by_key(|&(culprit, _, more)| (Reverse(more), culprit));
         excess.truncate(MAX_CULPRITS);

@@ -92,16 +92,11 @@ pub(super) fn find_requests(blame: &Blame<'_>, meanings: &WaitMeanings<'_>) -> F
         finder.add_turn(turn);
     }
     for request in &asked.cut {
-        let class = finder.class(
-            (request.server, request.to),
-            asked_from(blame, request.wait),
-            request.roles,
-        );
+        let class = finder.class_of_asked(request);
         *finder.found.cut.entry(class).or_default() += 1;
     }
     for turn in turns.cut.iter().filter(is_new) {
-        let class =
-            finder.class((turn.server, turn.from), served_from(blame, turn.wait), Roles::Known);
+        let class = finder.class_of_turn(turn);
         *finder.found.cut.entry(class).or_default() += 1;
     }
     let mut found = finder.found;
@@ -120,19 +115,29 @@ struct RequestFinder<'a> {
 
 impl RequestFinder<'_> {
     fn add_asked(&mut self, asked: &AskedRequest) {
-        let AskedRequest { wait, asker, server, from, to, start, roles, service } = *asked;
-        let class = self.class((server, to), asked_from(self.blame, wait), roles);
+        let class = self.class_of_asked(asked);
+        let AskedRequest { asker, server, from, to, start, service, .. } = *asked;
         let seen_by = SeenBy::Asker(start);
         let request = Request { class, thread: asker, server, from, to, service, seen_by };
         self.found.answered.push(request);
     }
 
     fn add_turn(&mut self, turn: &Turn) {
-        let Turn { wait, server, from, to, start } = *turn;
-        let class = self.class((server, from), served_from(self.blame, wait), Roles::Known);
+        let class = self.class_of_turn(turn);
+        let Turn { server, from, to, start, .. } = *turn;
         let (service, seen_by) = (to.since(from), SeenBy::Server(start));
         let request = Request { class, thread: server, server, from, to, service, seen_by };
         self.found.answered.push(request);
+    }
+
+    fn class_of_asked(&mut self, asked: &AskedRequest) -> ClassId {
+        let serving_end = find_serving_end(self.blame, asked.wait, WaitEnd::Asking);
+        self.class((asked.server, asked.to), serving_end, asked.roles)
+    }
+
+    fn class_of_turn(&mut self, turn: &Turn) -> ClassId {
+        let serving_end = find_serving_end(self.blame, turn.wait, WaitEnd::Serving);
+        self.class((turn.server, turn.from), serving_end, Roles::Known)
     }
 
     /// Returns the class of requests that a thread serves at a time.
@@ -154,30 +159,30 @@ impl RequestFinder<'_> {
     }
 }
 
-/// Says where the server was asked that a wait was for an answer of.
-fn asked_from(blame: &Blame<'_>, index: WaitIndex) -> String {
-    let recording = blame.recording();
-    let Some(wait) = recording.waits.get(index.0 as usize) else { return String::new() };
-    let own = own_socket(recording, &wait).and_then(|socket| address(socket, &socket.remote));
-    let servers = || {
-        let file = wait.wake.as_ref()?.file?;
-        let socket = recording.files.socket(file)?;
-        address(socket, &socket.local)
-    };
-    own.or_else(servers).unwrap_or_else(|| means(blame.cause(index)).to_owned())
+/// Which end of a connection a wait was on.
+#[derive(Clone, Copy)]
+enum WaitEnd {
+    Asking,
+    Serving,
 }
 
-/// Says where a server waited for its next request.
-fn served_from(blame: &Blame<'_>, index: WaitIndex) -> String {
+/// Says where a server is asked, by a wait for its answer, or of it for a request: as the wait's own socket tells, or
+/// that of whoever ended it.
+fn find_serving_end(blame: &Blame<'_>, index: WaitIndex, end: WaitEnd) -> String {
     let recording = blame.recording();
     let Some(wait) = recording.waits.get(index.0 as usize) else { return String::new() };
-    let own = own_socket(recording, &wait).and_then(|socket| address(socket, &socket.local));
-    let askers = || {
-        let file = wait.wake.as_ref()?.file?;
-        let socket = recording.files.socket(file)?;
-        address(socket, &socket.remote)
+    let own = own_socket(recording, &wait).and_then(|socket| match end {
+        WaitEnd::Asking => address(socket, &socket.remote),
+        WaitEnd::Serving => address(socket, &socket.local),
+    });
+    let others = || {
+        let socket = recording.files.socket(wait.wake.as_ref()?.file?)?;
+        match end {
+            WaitEnd::Asking => address(socket, &socket.local),
+            WaitEnd::Serving => address(socket, &socket.remote),
+        }
     };
-    own.or_else(askers).unwrap_or_else(|| means(blame.cause(index)).to_owned())
+    own.or_else(others).unwrap_or_else(|| means(blame.cause(index)).to_owned())
 }
 
 /// Returns the socket that a wait was on, or that made it end.

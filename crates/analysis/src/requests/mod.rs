@@ -22,6 +22,7 @@ use offwake_recording::units::Nanos;
 use crate::{
     blame::Blame,
     findings::{CulpritWriter, WaitMeanings, with_culprit_writer},
+    report,
     spans::Roles,
     timeline::ThreadIndex,
 };
@@ -31,8 +32,8 @@ use found::{ClassId, FoundRequests, Request, find_requests};
 use profiles::Profiles;
 
 pub use model::{
-    CulpritShare, Excess, Latencies, RequestBand, RequestClass, RequestWindow, Requests,
-    SlowRequests, SummedUpClasses,
+    CulpritShare, Excess, Latencies, RequestBand, RequestClass, Requests, SlowRequests,
+    SummedUpClasses,
 };
 
 /// The most classes that are listed.
@@ -48,14 +49,9 @@ impl Requests {
         let meanings = WaitMeanings::new(blame);
         let found = find_requests(blame, &meanings);
         let profiles = Profiles::new(blame, &meanings, &found.answered);
-        let window = blame.recording().meta.window;
         let mut requests = Self {
             schema: Self::SCHEMA,
-            window: RequestWindow {
-                started_at: window.start,
-                ended_at: window.end,
-                duration_ns: window.length(),
-            },
+            window: report::window_entry(blame.recording()),
             classes: Vec::new(),
             summed_up: SummedUpClasses::default(),
             not_told_apart: found.not_told_apart,

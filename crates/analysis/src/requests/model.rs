@@ -1,10 +1,10 @@
 //! Requests as every output has them.
 
-use offwake_recording::units::{Nanos, Tgid, Timestamp};
-use schemars::{JsonSchema, Schema, generate::SchemaSettings};
+use offwake_recording::units::{Nanos, Tgid};
+use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
-use crate::blame::BlameEntryKind;
+use crate::{blame::BlameEntryKind, formats::json, report::WindowEntry};
 
 /// The requests that the target made or served: `docs/requests.md`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -12,8 +12,8 @@ pub struct Requests {
     /// `offwake.requests/1`
     #[schemars(extend("const" = "offwake.requests/1"))]
     pub schema: &'static str,
-    /// The window.
-    pub window: RequestWindow,
+    /// The time in which requests were looked for.
+    pub window: WindowEntry,
     /// Those that are alike, by the time that they took, all of them together: the most first.
     pub classes: Vec<RequestClass>,
     /// What there was no room for.
@@ -28,22 +28,8 @@ impl Requests {
     /// there are: additions are free.
     #[must_use]
     pub fn json_schema_root() -> Schema {
-        let settings = SchemaSettings::draft2020_12().for_serialize();
-        let mut schema = settings.into_generator().into_root_schema_for::<Self>();
-        schema.insert("$id".to_owned(), Self::SCHEMA.into());
-        schema
+        json::schema_of::<Self>(Self::SCHEMA)
     }
-}
-
-/// The time in which requests were looked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct RequestWindow {
-    /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
-    pub started_at: Timestamp,
-    /// When it ended.
-    pub ended_at: Timestamp,
-    /// Its length.
-    pub duration_ns: Nanos,
 }
 
 /// Classes that are not listed.

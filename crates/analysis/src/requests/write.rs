@@ -123,7 +123,7 @@ fn write_latencies(name: &str, times: &Latencies, out: &mut dyn io::Write) -> io
 impl SlowRequests {
     fn write_text(&self, latency: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
         let Self { from_percentile: from, count, mean_ns, fast_mean_ns, excess } = self;
-        let more = Nanos(mean_ns.0.saturating_sub(fast_mean_ns.0));
+        let more = *mean_ns - *fast_mean_ns;
         writeln!(
             out,
             "  the slow ones (p{from} and above: {count}, {mean_ns} on average) have {more} more than the fast half:"

@@ -79,7 +79,8 @@ pub fn full_schema() -> Schema {
     schema_of::<Report>("offwake.report/1")
 }
 
-fn schema_of<T: JsonSchema>(id: &str) -> Schema {
+/// The JSON schema of a type, under this name.
+pub(crate) fn schema_of<T: JsonSchema>(id: &str) -> Schema {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut schema = settings.into_generator().into_root_schema_for::<T>();
     schema.insert("$id".to_owned(), id.into());
