@@ -9,6 +9,7 @@ mod overhead;
 mod process;
 mod reliability;
 mod report;
+mod requests;
 mod running;
 mod spread;
 mod stacks;
@@ -50,6 +51,12 @@ enum Benchmark {
         #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(4..=8))]
         up_to: u32,
     },
+    /// What it costs to find requests and what each one's time was spent on, for 10^4 to 10^6 of them
+    Requests {
+        /// The largest size is ten to the power of this
+        #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(4..=7))]
+        up_to: u32,
+    },
 }
 
 fn main() -> ExitCode {
@@ -61,6 +68,7 @@ fn main() -> ExitCode {
             report::measure(Effort::from_quick_flag(quick), recording)
         }
         Benchmark::Blame { up_to } => blame::measure(up_to),
+        Benchmark::Requests { up_to } => requests::measure(up_to),
     };
     match measured {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
-//! Records → timeline → blame → report, timed on a service of many small requests. One run, one
-//! line of JSON; `cargo xtask bench blame` runs it for several sizes.
+//! Records → timeline → blame → report, or requests, timed on a service of many small requests. One run, one
+//! line of JSON; `cargo xtask bench blame` and `bench requests` run it for several sizes.
 //!
 //! ```text
 //! client  ##|..................................|##     10 us a character, about
@@ -8,12 +8,17 @@
 //! watcher .................................... a second at a time
 //! ```
 
-use std::{env, fs, process::ExitCode, time::Instant};
+use std::{
+    env, fs,
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
     filter::Filter,
     report::Report,
+    requests::RequestAnalysis,
     timeline::Timeline,
 };
 use offwake_recording::{
@@ -47,9 +52,10 @@ fn main() -> ExitCode {
     // `cargo bench` adds its own.
     let waits = env::args().skip(1).find_map(|argument| argument.parse::<u64>().ok());
     let Some(waits) = waits else {
-        eprintln!("usage: blame WAITS");
+        eprintln!("usage: blame WAITS [requests]");
         return ExitCode::from(2);
     };
+    let finds_requests = env::args().any(|argument| argument == "requests");
     let recording = recording(waits);
     let held = memory("VmRSS");
     let cpu_before = clock_gettime(ClockId::ProcessCPUTime);
@@ -62,6 +68,10 @@ fn main() -> ExitCode {
     let blamed = begun.elapsed();
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     let peak_of_blame = memory("VmHWM");
+    if finds_requests {
+        print_requests(&blame, blamed);
+        return ExitCode::SUCCESS;
+    }
     let report = Report::new(&blame, &Filter::default());
     let reported = begun.elapsed() - blamed;
     let attributed: u64 = ledgers.iter().map(|ledger| ledger.attributed().0).sum();
@@ -80,6 +90,22 @@ fn main() -> ExitCode {
         report.waits.len(),
     );
     ExitCode::SUCCESS
+}
+
+/// Finds requests, and says how long that took after blame had taken so long.
+fn print_requests(blame: &Blame<'_>, blamed: Duration) {
+    let begun = Instant::now();
+    let analysis = RequestAnalysis::find(blame);
+    let found = begun.elapsed();
+    let summary = analysis.summary();
+    let listed: u64 = summary.classes.iter().map(|class| class.count).sum();
+    println!(
+        "{{\"requests\":{},\"blame_ns\":{},\"requests_ns\":{},\"peak_kib\":{}}}",
+        listed + summary.summed_up.count,
+        blamed.as_nanos(),
+        found.as_nanos(),
+        memory("VmHWM"),
+    );
 }
 
 /// A line of `/proc/self/status`, in KiB.

@@ -39,7 +39,14 @@ struct Class {
     serving_end: String,
     count: u64,
     latency: Latency,
+    bands: Vec<Band>,
     slow: Option<Slow>,
+}
+
+#[derive(Deserialize)]
+struct Band {
+    count: u64,
+    culprits: Vec<Culprit>,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +71,9 @@ struct Excess {
 struct Culprit {
     text: String,
     kind: String,
+    queued_behind: Option<String>,
+    function: Option<String>,
+    mean_ns: u64,
 }
 
 impl Excess {
@@ -71,6 +81,17 @@ impl Excess {
     /// machine does.
     fn is_waiting(&self) -> bool {
         !matches!(self.culprit.kind.as_str(), "work" | "cpu_queue")
+    }
+}
+
+impl Class {
+    /// The time in which requests lay in their sockets, all together.
+    fn queued_ns(&self) -> u64 {
+        let queued = |band: &Band| -> u64 {
+            let queued = band.culprits.iter().filter(|one| one.queued_behind.is_some());
+            queued.map(|one| one.mean_ns).sum::<u64>() * band.count
+        };
+        self.bands.iter().map(queued).sum()
     }
 }
 
@@ -154,4 +175,93 @@ fn slow_requests_are_those_that_meet_a_service_or_a_timer() -> Result<()> {
     check("tcp", "service", "slow_service")?;
     check("tcp", "timer", "answer")?;
     check("pipe", "timer", "answer")
+}
+
+/// A line of the log of `request_queue.py`.
+struct Asked {
+    is_usual: bool,
+    asked: u64,
+    /// When the server had read it.
+    begun: u64,
+    answered: u64,
+}
+
+/// Records a server with one thread; returns its class, and what the clients saw.
+fn record_queue(mode: &str) -> Result<(Class, Vec<Asked>)> {
+    let directory = scratch_directory()?;
+    let log = directory.path().join("log");
+    let arguments = [log.as_path(), Path::new(mode)];
+    let program = Program::script(&python_interpreter()?, "request_queue.py", &arguments)?;
+    let pid = program.pid().to_string();
+    let outcome = (Offwake::profile()?)
+        .args(["-p", &pid, "-d", "4s", "--budget", "none", "-o", "x.requests.json"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    println!("{}", outcome.stdout);
+    let requests: Requests = serde_json::from_str(&outcome.text("x.requests.json")?)?;
+    drop(program);
+    let mut seen = Vec::new();
+    for line in fs::read_to_string(&log)?.lines() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [name, asked, begun, answered] = words.as_slice() else { continue };
+        let one = Asked {
+            is_usual: *name == "usual",
+            asked: asked.parse()?,
+            begun: begun.parse()?,
+            answered: answered.parse()?,
+        };
+        if one.asked >= requests.window.start_ns && one.answered <= requests.window.end_ns {
+            seen.push(one);
+        }
+    }
+    let mut classes = requests.classes.into_iter();
+    let class = classes.find(|class| class.serving_end.starts_with("tcp")).context("no class")?;
+    Ok((class, seen))
+}
+
+#[test]
+fn slow_requests_lie_in_their_sockets_while_the_server_works_for_another() -> Result<()> {
+    let (class, seen) = record_queue("queue")?;
+    // A request that the server reads at once lies there for as long as the server needs to wake up.
+    let lay = |one: &Asked| one.begun - one.asked;
+    let truth: u64 = seen.iter().map(lay).filter(|&lay| lay > 500_000).sum();
+    let queued = class.queued_ns();
+    println!("| queue | {} requests | {truth} ns in sockets | offwake: {queued} ns |", class.count);
+    ensure!(is_near(class.count, seen.len() as u64, COUNT), "{} requests", class.count);
+    ensure!(queued as f64 >= truth as f64 * 0.85, "{queued} of {truth} ns");
+    ensure!(queued as f64 <= truth as f64 * 1.05, "{queued} of {truth} ns");
+    let slow = class.slow.as_ref().context("no slow ones")?;
+    let first = slow.excess.first().context("no excess")?;
+    ensure!(first.culprit.queued_behind.is_some(), "{}", first.culprit.text);
+    ensure!(
+        first.culprit.function.as_deref().is_some_and(|function| function.contains("work")),
+        "{}",
+        first.culprit.text
+    );
+    // The bound, done: the same without the reports.
+    let (_, without) = record_queue("none")?;
+    let mut latencies: Vec<u64> = without.iter().map(|one| one.answered - one.asked).collect();
+    latencies.sort_unstable();
+    let p99 = *latencies.get(latencies.len() * 99 / 100).context("no request")?;
+    let bound = first.without.p99_ns;
+    println!(
+        "| p99 {} us | bound {} us | done {} us |",
+        class.latency.p99_ns / 1_000,
+        bound / 1_000,
+        p99 / 1_000
+    );
+    ensure!(bound < class.latency.p99_ns / 2, "{bound} of {}", class.latency.p99_ns);
+    Ok(())
+}
+
+#[test]
+fn who_puts_a_request_aside_has_no_queue_for_it() -> Result<()> {
+    let (class, seen) = record_queue("later")?;
+    // While a report is put aside, the usual ones wait for each other at most.
+    let lay = |one: &&Asked| one.is_usual && one.begun - one.asked > 500_000;
+    let truth: u64 = seen.iter().filter(lay).map(|one| one.begun - one.asked).sum();
+    let queued = class.queued_ns();
+    println!("| later | {} requests | {truth} ns in sockets | offwake: {queued} ns |", class.count);
+    ensure!(queued as f64 <= truth as f64 * 1.05, "{queued} of {truth} ns");
+    Ok(())
 }

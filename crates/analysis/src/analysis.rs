@@ -10,7 +10,10 @@
 //!
 //! [`Blame`] borrows the recording and its timeline, so that those two have an owner of their own.
 
-use std::{fmt, io, sync::OnceLock};
+use std::{
+    fmt, io,
+    sync::{Arc, OnceLock},
+};
 
 use offwake_recording::{Recording, stream};
 
@@ -22,7 +25,7 @@ use crate::{
         flame::View,
         html::{LanePlan, Lanes},
     },
-    requests::Requests,
+    requests::{BandRange, RequestAnalysis},
     selection::{SelectionError, TargetSelection},
     spans::{self, SpanInput, SpanLimits, Spans, otlp::Exporter},
     timeline::{Timeline, WaitIndex},
@@ -148,7 +151,7 @@ pub struct Analysis<'i> {
     limits: EntryLimits,
     lanes: OnceLock<Lanes>,
     spans: OnceLock<Spans>,
-    requests: OnceLock<Requests>,
+    requests: OnceLock<RequestAnalysis>,
 }
 
 impl fmt::Debug for Analysis<'_> {
@@ -264,8 +267,16 @@ impl<'i> Analysis<'i> {
     }
 
     /// The requests that the target made or served, and what they took.
-    pub fn requests(&self) -> &Requests {
-        self.requests.get_or_init(|| Requests::find(self.blame()))
+    pub fn requests(&self) -> &RequestAnalysis {
+        self.requests.get_or_init(|| RequestAnalysis::find(self.blame()))
+    }
+
+    /// Shows the waits of requests of this band alone, in everything that is not built yet. Returns how many requests
+    /// these are.
+    pub fn restrict_to_band(&mut self, band: BandRange) -> u64 {
+        let (count, waits) = self.requests().waits_in_band(self.blame(), band);
+        self.options.filter.requests = Some(Arc::new(waits));
+        count
     }
 
     /// The spans, if anything has asked for them.
@@ -277,6 +288,8 @@ impl<'i> Analysis<'i> {
     /// Spans as OpenTelemetry has them.
     #[must_use]
     pub fn otlp_exporter(&self) -> Exporter<'_> {
+        let labels = self.requests().labels(self.blame());
         Exporter::new(self.input.recording(), self.input.timeline(), self.spans())
+            .with_request_labels(labels)
     }
 }

@@ -5,6 +5,7 @@ use offwake_analysis::{
     blame::{Blame, ChainLimits},
     filter::Filter,
     report::{Report, flame::View, folded, html, summary, svg},
+    requests::RequestAnalysis,
     timeline::Timeline,
 };
 use offwake_recording::{
@@ -111,8 +112,9 @@ fn texts_name_the_container_and_its_pids_outside_and_inside_and_are_harmless() {
         assert!(folded.contains(";thread60-60 in shop/cart-7d9f/db<b>?[31m:x;[work] "), "{folded}");
         let svg = text_of(|out| svg::write(report, &View::default(), out));
         assert!(svg.contains("thread7 7 in web (PID 8 there)") && !svg.contains("<b>"), "{svg}");
-        let html =
-            text_of(|out| html::write(report, &html::Lanes::new(blame, &report.threads), out));
+        let requests = RequestAnalysis::find(blame);
+        let lanes = html::Lanes::new(blame, &report.threads);
+        let html = text_of(|out| html::write(report, &lanes, requests.summary(), out));
         assert!(html.contains("thread7 7 in web") && !html.contains("db<b>"));
         for text in [summary, folded, svg, html] {
             assert!(!text.contains('\u{1b}'));

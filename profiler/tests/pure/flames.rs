@@ -9,7 +9,7 @@ use offwake_analysis::{
     filter::{Filter, IdleWaits},
     report::{
         Report, WaitEntry,
-        diff::Diff,
+        diff::{Diff, RatePer},
         flame::{
             self, Direction, FlameGraphKind, FrameDetail, FrameKind, GroupBy, ThreadNames, View,
         },
@@ -322,7 +322,7 @@ fn folded_stacks_are_read_by_inferno() {
 #[test]
 fn nothing_has_changed_between_a_recording_and_itself() {
     let report = report(&service(), &Filter::default());
-    let diff = Diff { before: &report, after: &report };
+    let diff = Diff { before: &report, after: &report, per: RatePer::Second };
     for view in views() {
         let folded = text(|out| diff.write_folded(&view, out));
         for line in folded.lines() {
@@ -339,8 +339,10 @@ fn windows_of_any_length_compare_by_the_second() {
     let before = report(&service(), &Filter::default());
     let mut after = before.clone();
     after.window.duration_ns = Nanos(before.window.duration_ns.0 * 2);
-    let folded =
-        text(|out| Diff { before: &before, after: &after }.write_folded(&View::default(), out));
+    let folded = text(|out| {
+        Diff { before: &before, after: &after, per: RatePer::Second }
+            .write_folded(&View::default(), out)
+    });
     for line in folded.lines() {
         let values: Vec<u64> = line.rsplit(' ').take(2).map(|n| n.parse().unwrap()).collect();
         assert!(values[1].abs_diff(values[0] * 2) <= 1, "{line}");
@@ -357,8 +359,10 @@ fn threads_of_one_name_compare_whatever_their_ids() {
             part.chain.iter_mut().for_each(|hop| Arc::make_mut(hop).thread.tid.0 += 1000);
         }
     }
-    let folded =
-        text(|out| Diff { before: &before, after: &after }.write_folded(&View::default(), out));
+    let folded = text(|out| {
+        Diff { before: &before, after: &after, per: RatePer::Second }
+            .write_folded(&View::default(), out)
+    });
     assert!(!folded.is_empty() && folded.lines().all(|line| !line.ends_with(" 0")), "{folded}");
 }
 
@@ -370,8 +374,10 @@ fn two_values_are_read_by_inferno() {
     for part in after.waits.iter_mut().flat_map(|wait| &mut wait.blame) {
         part.ns = Nanos(part.ns.0 / 2);
     }
-    let folded =
-        text(|out| Diff { before: &before, after: &after }.write_folded(&View::default(), out));
+    let folded = text(|out| {
+        Diff { before: &before, after: &after, per: RatePer::Second }
+            .write_folded(&View::default(), out)
+    });
     let sum: u64 =
         folded.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum();
     let mut picture = Vec::new();
@@ -392,7 +398,7 @@ fn a_comparison_is_as_blessed() {
         }
     }
     after.waits.retain(|wait| wait.cause.name() != "socket");
-    let diff = Diff { before: &before, after: &after };
+    let diff = Diff { before: &before, after: &after, per: RatePer::Second };
     golden("service.diff.folded", &text(|out| diff.write_folded(&View::default(), out)));
     golden("service.diff.svg", &text(|out| svg::write_diff(&diff, &View::default(), out)));
     let summary = text(|out| offwake_analysis::report::diff::summary::write(&diff, out));

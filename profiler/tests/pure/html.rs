@@ -9,6 +9,7 @@ use offwake_analysis::{
         Report,
         html::{self, Lanes, MAX_PAGE_BYTES},
     },
+    requests::RequestAnalysis,
     timeline::Timeline,
 };
 use offwake_recording::{
@@ -31,7 +32,8 @@ fn page_of(recording: &Recording, filter: &Filter) -> (Report, String) {
     let report = Report::new(&blame, filter);
     let lanes = Lanes::new(&blame, &report.threads);
     let mut bytes = Vec::new();
-    html::write(&report, &lanes, &mut bytes).unwrap();
+    let requests = RequestAnalysis::find(&blame);
+    html::write(&report, &lanes, requests.summary(), &mut bytes).unwrap();
     (report, String::from_utf8(bytes).unwrap())
 }
 

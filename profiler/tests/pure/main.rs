@@ -68,6 +68,7 @@ mod recordings;
 #[cfg(target_arch = "x86_64")]
 mod replay;
 mod report_limit;
+mod request_queues;
 mod requests;
 mod retained_ranges;
 #[cfg(target_arch = "x86_64")]

@@ -2,7 +2,7 @@
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
-    requests::{RequestClass, Requests},
+    requests::{RequestAnalysis, RequestClass, Requests},
     timeline::Timeline,
 };
 use offwake_recording::{
@@ -20,10 +20,12 @@ use crate::{
 /// How long one exchange takes in drawings.
 const PERIOD: usize = 20;
 
-fn find(recording: &mut Recording) -> Requests {
+/// Finds the requests of a recording.
+pub(crate) fn find(recording: &mut Recording) -> Requests {
     recording.sort();
     let timeline = Timeline::build(recording);
-    Requests::find(&Blame::new(recording, &timeline, ChainLimits::default()))
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
+    RequestAnalysis::find(&blame).summary().clone()
 }
 
 /// 7 asks 60 so many times. Each time that `is_slow` says so, 60 asks 61, who works for 10 ticks.
@@ -66,7 +68,8 @@ fn only_class(requests: &Requests) -> &RequestClass {
     class
 }
 
-fn class_of<'r>(requests: &'r Requests, server: &str) -> &'r RequestClass {
+/// Returns the class of a server.
+pub(crate) fn class_of<'r>(requests: &'r Requests, server: &str) -> &'r RequestClass {
     let mut classes = requests.classes.iter();
     classes.find(|class| class.server.contains(server)).unwrap_or_else(|| panic!("{requests:#?}"))
 }

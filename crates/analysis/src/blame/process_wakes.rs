@@ -344,6 +344,11 @@ impl Blame<'_> {
         Some(by_process.asks.get_or_init(|| self.find_asks(process, &by_process.by_woken)))
     }
 
+    /// Returns whether a process with a loop was seen to do nothing but serve its clients.
+    pub(crate) fn only_serves(&self, process: Tgid) -> bool {
+        self.process_wakes.serves_alone(process)
+    }
+
     /// Finds all that a process asked others for, and when each of them was first seen to answer it.
     fn find_asks(&self, process: Tgid, by_woken: &BTreeMap<Tgid, Vec<ProcessWake>>) -> OpenAsks {
         let mut asks = Vec::new();

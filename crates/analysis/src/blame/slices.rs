@@ -52,6 +52,11 @@ impl Blame<'_> {
         Some(SliceStart { giver, at, origin, waited_for: pattern.work_wait })
     }
 
+    /// Returns whether a thread that comes out of a wait begins something new.
+    pub(crate) fn waits_for_work(&self, wait: WaitIndex) -> bool {
+        self.pattern(wait).is_some_and(|(_, pattern)| begins_slice(pattern))
+    }
+
     /// Finds the wait that a thread came out of when it was last set to work, which is awake at `at`.
     pub(super) fn find_slice_wait(
         &self,

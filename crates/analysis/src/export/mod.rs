@@ -12,6 +12,7 @@ mod dictionary;
 mod lookups;
 pub mod parquet;
 mod partition;
+mod requests;
 mod stack_text;
 mod tables;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use clock::WallClock;
 pub use clock::{Hour, HourOrNone};
 use lookups::RowLookups;
 pub use partition::host_directory;
+pub use requests::{request_batches, write_requests};
 
 /// Hours over which one table may spread. A recording takes a week at most; without this, one that
 /// somebody made up could ask for a file for each of its rows.
@@ -210,7 +212,7 @@ impl<'a> Export<'a> {
             let place = self.timeline.blocked_interval(index);
             let blocked = place.map_or(Nanos(0), |place| place.to.since(place.from));
             let idle_state = self.blame.own_idle_state(index);
-            filter.keeps(row, blocked, idle_state)
+            filter.keeps(index, row, blocked, idle_state)
         });
         let items: Vec<u32> = kept.map(|(_, item)| item).collect();
         Partition { hour: self.clock.hour(self.recording.meta.window.start), items }

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use arrow_schema::{ArrowError, DataType};
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, DataType, SchemaRef};
 use parquet::{
     arrow::{ArrowWriter, arrow_writer::ArrowWriterOptions},
     basic::{Compression, Encoding, ZstdLevel},
@@ -39,6 +40,15 @@ pub fn write(
     out: &mut (dyn io::Write + Send),
 ) -> io::Result<u64> {
     let schema = table.schema().map_err(arrow_error)?;
+    write_batches(schema, export.batches(table, part), out)
+}
+
+/// Writes batches of rows as a Parquet file, and says how many rows it has.
+pub(super) fn write_batches(
+    schema: SchemaRef,
+    batches: impl Iterator<Item = Result<RecordBatch, ArrowError>>,
+    out: &mut (dyn io::Write + Send),
+) -> io::Result<u64> {
     let mut properties = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))
         .set_max_row_group_row_count(Some(ROWS_OF_A_GROUP))
@@ -58,7 +68,7 @@ pub fn write(
     let mut writer =
         ArrowWriter::try_new_with_options(out, schema, options).map_err(parquet_error)?;
     let mut rows = 0;
-    for batch in export.batches(table, part) {
+    for batch in batches {
         let batch = batch.map_err(arrow_error)?;
         rows += batch.num_rows() as u64;
         writer.write(&batch).map_err(parquet_error)?;

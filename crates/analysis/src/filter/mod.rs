@@ -1,16 +1,21 @@
 //! Which waits are shown. The ledger always has all of them.
 
 mod condition;
+mod request_waits;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use offwake_recording::{Recording, ThreadKind, WaitRow, Waiter, units::Nanos};
 
-use crate::blame::{BlameGroup, IdleState};
+use crate::{
+    blame::{BlameGroup, IdleState},
+    timeline::WaitIndex,
+};
 
 use condition::ConditionChecker;
 
 pub use condition::{NotACondition, WaitCondition, WaitField};
+pub use request_waits::RequestWaits;
 
 /// The kinds of threads whose waits are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub struct Filter {
     pub conditions: Vec<WaitCondition>,
     /// Whether waits of threads that have nothing to do are shown.
     pub idle: IdleWaits,
+    /// The waits of some requests, if no others are shown.
+    pub requests: Option<Arc<RequestWaits>>,
     /// Parts of the shown waits' blame that pictures leave out. Where blame is to add up, it stays.
     pub hidden: BTreeSet<BlameGroup>,
 }
@@ -86,10 +93,17 @@ pub struct WaitFilter<'a> {
 impl WaitFilter<'_> {
     /// Returns whether a wait is shown, which was blocked for this long.
     #[must_use]
-    pub fn keeps(&self, wait: &WaitRow, blocked: Nanos, idle_state: IdleState) -> bool {
+    pub fn keeps(
+        &self,
+        index: WaitIndex,
+        wait: &WaitRow,
+        blocked: Nanos,
+        idle_state: IdleState,
+    ) -> bool {
         let filter = self.filter;
         let waiter: &Waiter = self.recording.waits.waiter(wait);
-        filter.min.is_none_or(|min| blocked >= min)
+        filter.requests.as_ref().is_none_or(|requests| requests.contains(index))
+            && filter.min.is_none_or(|min| blocked >= min)
             && filter.max.is_none_or(|max| blocked <= max)
             && match filter.kinds {
                 ThreadKinds::All => true,

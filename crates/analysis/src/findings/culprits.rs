@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use offwake_recording::units::Nanos;
+use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::{
     blame::{BlameEntryKind, BlameKind, BlamePart, Chains, Reason, StackPairId},
@@ -28,7 +28,7 @@ pub(crate) struct Culprit(NodeKey);
 /// A culprit's time in one thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CulpritTime {
-    thread: ThreadIndex,
+    pub(crate) thread: ThreadIndex,
     /// Where in its code it worked, if it did.
     stack: StackPairId,
     /// Who had the CPU, if it waited for one.
@@ -74,8 +74,8 @@ impl Culprit {
     }
 
     /// Returns why it is not known, if it is not.
-    pub(crate) fn reason(&self) -> Option<&'static str> {
-        self.0.end.and_then(|end| end.reason).map(Reason::name)
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        self.0.end.and_then(|end| end.reason)
     }
 }
 
@@ -140,6 +140,14 @@ impl CulpritWriter<'_> {
     ) -> FindingHop {
         let time = threads.values().copied().sum();
         self.writer.words.counted_hop(program, threads, None, String::new(), time)
+    }
+
+    /// Names a thread as it was called then.
+    pub(crate) fn name_thread(&self, thread: ThreadIndex, at: Timestamp) -> String {
+        let words = &self.writer.words;
+        let program = words.programs.program_under_name(words.timeline.named_thread(thread, at));
+        let threads = BTreeMap::from([(thread, Nanos(0))]);
+        who::who(&words.counted_hop(program, &threads, None, String::new(), Nanos(0)))
     }
 
     /// Says who a server is in one line.

@@ -20,7 +20,7 @@ impl OutputFormat for Html {
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
         // In this order, both are made of one walk.
         let lanes = analysis.lanes();
-        html::write(analysis.report(), lanes, out)?;
+        html::write(analysis.report(), lanes, analysis.requests().summary(), out)?;
         Ok(Written::from_limits(&analysis.report().filter, SmallPaths::default()))
     }
 }

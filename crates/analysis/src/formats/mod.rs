@@ -34,7 +34,7 @@ use crate::{
 pub use self::{parquet::Parquet, recording::RecordingFile};
 
 /// Every format, in the order in which error messages list them.
-pub static FORMATS: [&dyn OutputFormat; 13] = [
+pub static FORMATS: [&dyn OutputFormat; 14] = [
     &html::Html,
     &markdown::Markdown,
     &json::Json,
@@ -45,6 +45,7 @@ pub static FORMATS: [&dyn OutputFormat; 13] = [
     &speedscope::Speedscope,
     &spans::SpansJson,
     &requests::RequestsJson,
+    &requests::RequestsParquet,
     &otlp::Otlp,
     &Parquet,
     &RecordingFile,
@@ -219,6 +220,7 @@ mod tests {
             ("wait.parquet", "parquet"),
             ("x.spans.json", "spans"),
             ("x.requests.json", "requests"),
+            ("x.requests.parquet", "requests-parquet"),
             ("x.otlp.json", "otlp"),
             ("x.spans.otlp.json", "otlp"),
             ("x.speedscope.json", "speedscope"),
@@ -242,10 +244,10 @@ mod tests {
     #[test]
     fn errors_list_every_format() {
         let error = from_path(Path::new("x.png")).map_err(|error| error.to_string());
-        let text = "can't tell a format from the name of x.png: use one of .html, .md, .json, .folded, .svg, .pftrace, .pb.gz, .speedscope.json, .spans.json, .requests.json, .otlp.json, .parquet, .offwake";
+        let text = "can't tell a format from the name of x.png: use one of .html, .md, .json, .folded, .svg, .pftrace, .pb.gz, .speedscope.json, .spans.json, .requests.json, .requests.parquet, .otlp.json, .parquet, .offwake";
         assert_eq!(error, Err(text.to_owned()));
         let error = from_name("png").map_err(|error| error.to_string());
-        let text = "no such format: \"png\": use one of html, md, json, folded, svg, pftrace, pprof, speedscope, spans, requests, otlp, parquet, offwake";
+        let text = "no such format: \"png\": use one of html, md, json, folded, svg, pftrace, pprof, speedscope, spans, requests, requests-parquet, otlp, parquet, offwake";
         assert_eq!(error, Err(text.to_owned()));
     }
 }

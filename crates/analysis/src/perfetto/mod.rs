@@ -158,7 +158,7 @@ impl<'a> TraceInput<'a> {
             let index = WaitIndex(n);
             let place = blame.timeline().blocked_interval(index)?;
             let idle_state = blame.own_idle_state(index);
-            let keeps = filter.keeps(row, place.to.since(place.from), idle_state);
+            let keeps = filter.keeps(index, row, place.to.since(place.from), idle_state);
             (blame.timeline().is_in_target(place.thread) && keeps).then_some((index, row, place))
         })
     }

@@ -50,6 +50,7 @@ impl Report {
                 },
                 states: filter.states.clone(),
                 conditions: filter.conditions.iter().map(ToString::to_string).collect(),
+                band: filter.requests.as_ref().map(|requests| requests.band().to_owned()),
                 left_out_count: sums.left_out_count,
                 left_out_ns: sums.left_out,
                 limited_count: 0,

@@ -217,6 +217,9 @@ pub struct FilterNote {
     /// Conditions on what the waits were: `function=LockAcquire`.
     #[serde(rename = "where")]
     pub conditions: Vec<String>,
+    /// The band of requests that the waits are of: `p99–100`. Absent if those of all are shown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub band: Option<String>,
     /// Waits of the target that it left out.
     pub left_out_count: u64,
     /// Their blocked time.

@@ -4,20 +4,28 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
     ops::Range,
+    rc::Rc,
 };
 
 use offwake_recording::units::Nanos;
 
 use crate::{
+    blame::Blame,
     findings::{CulpritTime, CulpritWriter},
+    text,
     timeline::ThreadIndex,
 };
 
 use super::{
+    analysis::RequestsOfClass,
     bands::{self, Band, FEWEST},
-    found::{Request, SeenBy},
-    model::{CulpritShare, Excess, Latencies, RequestBand, RequestClass, SlowRequests},
-    profiles::{CulpritId, Profiles},
+    found::{ClassId, FoundRequests, Request, SeenBy},
+    model::{
+        CulpritShare, Excess, Latencies, LatencyBucket, RequestBand, RequestClass, SlowRequests,
+        SlowestRequest,
+    },
+    profiles::{CulpritId, Profiles, RequestCulprit},
+    slowest::{SLOWEST, describe_threads},
 };
 
 /// The most culprits that are listed of a band, or of what slow requests have more.
@@ -30,48 +38,105 @@ const MIN_EXCESS: f64 = 0.01;
 const SLOW_FROM: [f64; 2] = [99.0, 90.0];
 
 /// The requests of a class in the order of their latencies.
-struct Ordered<'a> {
+pub(super) struct OrderedRequests<'a> {
+    blame: &'a Blame<'a>,
+    found: &'a FoundRequests,
     profiles: &'a Profiles,
+    class: ClassId,
     /// The place of the class's first request among all.
     first: usize,
     requests: &'a [Request],
     /// The places of the requests in the class, the shortest one first.
-    order: Vec<usize>,
+    order: &'a [usize],
 }
 
-/// Says what the requests of a class took, and what for. `first` is the place of the first one among all requests.
-pub(super) fn describe_class(
-    (first, requests): (usize, &[Request]),
-    profiles: &Profiles,
-    writer: &mut CulpritWriter<'_>,
-) -> RequestClass {
-    let mut order: Vec<usize> = (0..requests.len()).collect();
-    order.sort_by_key(|&n| requests.get(n).map(|request| (request.latency(), request.from)));
-    let ordered = Ordered { profiles, first, requests, order };
-    let latencies: Vec<Nanos> = ordered.in_order().map(Request::latency).collect();
-    let mut services: Vec<Nanos> = requests.iter().map(|request| request.service).collect();
-    services.sort_unstable();
-    let count = |is_counted: fn(SeenBy) -> bool| {
-        requests.iter().filter(|request| is_counted(request.seen_by)).count() as u64
-    };
-    let bands = bands::divide(requests.len());
-    RequestClass {
-        server: String::new(),
-        program: String::new(),
-        pid: None,
-        container: None,
-        serving_end: String::new(),
-        roles_known: false,
-        unfinished: 0,
-        count: requests.len() as u64,
-        seen_by_server: count(|seen_by| matches!(seen_by, SeenBy::Server(_))),
-        start_unseen: count(SeenBy::is_start_unseen),
-        ns: latencies.iter().copied().sum(),
-        latency: Latencies::from_sorted(&latencies),
-        service: Latencies::from_sorted(&services),
-        slow: ordered.describe_slow(&bands, &latencies, writer),
-        bands: bands.iter().map(|band| ordered.describe_band(band, writer)).collect(),
+impl<'a> OrderedRequests<'a> {
+    pub(super) fn new(
+        blame: &'a Blame<'a>,
+        found: &'a FoundRequests,
+        profiles: &'a Profiles,
+        of_class: &'a RequestsOfClass,
+    ) -> Self {
+        let &RequestsOfClass { class, first, ref order } = of_class;
+        let requests = found.answered.get(first..first + order.len()).unwrap_or_default();
+        Self { blame, found, profiles, class, first, requests, order }
     }
+
+    /// Says what the requests took, and what for. Whose class it is is left to be filled in.
+    pub(super) fn describe(&self, writer: &mut CulpritWriter<'_>) -> RequestClass {
+        let latencies: Vec<Nanos> = self.in_order().map(Request::latency).collect();
+        let mut services: Vec<Nanos> =
+            self.requests.iter().map(|request| request.service).collect();
+        services.sort_unstable();
+        let count = |is_counted: fn(SeenBy) -> bool| {
+            self.requests.iter().filter(|request| is_counted(request.seen_by)).count() as u64
+        };
+        let bands = bands::divide(self.requests.len());
+        RequestClass {
+            server: String::new(),
+            program: String::new(),
+            pid: None,
+            container: None,
+            serving_end: String::new(),
+            roles_known: false,
+            unfinished: 0,
+            count: self.requests.len() as u64,
+            seen_by_server: count(|seen_by| matches!(seen_by, SeenBy::Server(_))),
+            start_unseen: count(SeenBy::is_start_unseen),
+            ns: self.time(),
+            latency: Latencies::from_sorted(&latencies),
+            service: Latencies::from_sorted(&services),
+            slow: self.describe_slow(&bands, &latencies, writer),
+            bands: bands.iter().map(|band| self.describe_band(band, writer)).collect(),
+            histogram: count_by_latency(&latencies),
+            slowest: Vec::new(),
+        }
+    }
+
+    /// Describes the slowest requests one by one, the slowest one first.
+    pub(super) fn describe_slowest(&self, writer: &mut CulpritWriter<'_>) -> Vec<SlowestRequest> {
+        let places = self.order.iter().rev().take(SLOWEST);
+        places
+            .filter_map(|place| {
+                let request = self.requests.get(*place)?;
+                let parts = self.profiles.parts(self.first + place);
+                let (culprits, other_ns) =
+                    self.describe_culprits(std::slice::from_ref(place), writer);
+                Some(SlowestRequest {
+                    start_ns: request.from,
+                    latency_ns: request.latency(),
+                    culprits,
+                    other_ns,
+                    threads: describe_threads(self.blame, request, parts, writer),
+                })
+            })
+            .collect()
+    }
+
+    /// The time of all of them together.
+    pub(super) fn time(&self) -> Nanos {
+        self.requests.iter().map(Request::latency).sum()
+    }
+}
+
+/// How many buckets of the histogram there are from one time to ten times that.
+const BUCKETS_PER_DECADE: f64 = 10.0;
+
+/// Counts latencies in order, in buckets that are equally wide on a logarithmic axis.
+fn count_by_latency(sorted: &[Nanos]) -> Vec<LatencyBucket> {
+    let bucket = |latency: &Nanos| (latency.0.max(1) as f64).log10() * BUCKETS_PER_DECADE;
+    let bound = |n: f64| Nanos(10_f64.powf(n / BUCKETS_PER_DECADE).round() as u64);
+    let same = |one: &Nanos, other: &Nanos| bucket(one).floor() == bucket(other).floor();
+    (sorted.chunk_by(same))
+        .filter_map(|alike| {
+            let n = bucket(alike.first()?).floor();
+            Some(LatencyBucket {
+                from_ns: bound(n),
+                to_ns: bound(n + 1.0),
+                count: alike.len() as u64,
+            })
+        })
+        .collect()
 }
 
 impl Latencies {
@@ -94,8 +159,8 @@ fn mean(sum: Nanos, count: usize) -> Nanos {
     Nanos((sum.0 + count / 2) / count)
 }
 
-impl Ordered<'_> {
-    fn in_order(&self) -> impl Iterator<Item = &Request> + '_ {
+impl OrderedRequests<'_> {
+    pub(super) fn in_order(&self) -> impl Iterator<Item = &Request> + '_ {
         self.order.iter().filter_map(|&n| self.requests.get(n))
     }
 
@@ -122,19 +187,67 @@ impl Ordered<'_> {
 
     fn describe_band(&self, band: &Band, writer: &mut CulpritWriter<'_>) -> RequestBand {
         let places = self.places(band.ranks.clone());
+        let (culprits, other_ns) = self.describe_culprits(places, writer);
+        let latency = |place: Option<&usize>| {
+            place.and_then(|&n| self.requests.get(n)).map_or(Nanos(0), Request::latency)
+        };
+        RequestBand {
+            name: band.name(),
+            count: places.len() as u64,
+            min_ns: latency(places.first()),
+            max_ns: latency(places.last()),
+            mean_ns: self.mean_latency(places),
+            culprits,
+            other_ns,
+        }
+    }
+
+    /// Returns what the time of some requests was spent on, the most first, and how much of the mean there is no room
+    /// for.
+    fn describe_culprits(
+        &self,
+        places: &[usize],
+        writer: &mut CulpritWriter<'_>,
+    ) -> (Vec<CulpritShare>, Nanos) {
         let mut times: Vec<(CulpritId, Nanos)> = self.times(places).into_iter().collect();
         times.sort_unstable_by_key(|&(culprit, time)| (Reverse(time), culprit));
         let other: Nanos = times.iter().skip(MAX_CULPRITS).map(|&(_, time)| time).sum();
         let culprits = (times.iter().take(MAX_CULPRITS))
             .filter_map(|&(culprit, time)| self.describe_culprit(culprit, time, places, writer))
             .collect();
-        RequestBand {
-            name: band.name(),
-            count: places.len() as u64,
-            mean_ns: self.mean_latency(places),
-            culprits,
-            other_ns: mean(other, places.len()),
-        }
+        (culprits, mean(other, places.len()))
+    }
+
+    /// Returns what each request was spent on for the most part, and how long, in the order of their latencies.
+    pub(super) fn describe_main_culprits(
+        &self,
+        writer: &mut CulpritWriter<'_>,
+    ) -> Vec<Option<(Rc<CulpritShare>, Nanos)>> {
+        let mut described: HashMap<CulpritId, Option<Rc<CulpritShare>>> = HashMap::new();
+        let mains = self.order.iter().map(|&place| {
+            let times = self.times(std::slice::from_ref(&place));
+            times.into_iter().max_by_key(|&(culprit, time)| (time, Reverse(culprit)))
+        });
+        mains
+            .map(|main| {
+                let (culprit, time) = main?;
+                let share = described.entry(culprit).or_insert_with(|| {
+                    let share = self.describe_culprit(culprit, time, self.order, writer);
+                    share.map(Rc::new)
+                });
+                Some((share.clone()?, time))
+            })
+            .collect()
+    }
+
+    /// Returns how much of a request's time its server worked for others.
+    pub(super) fn queued_time(&self, place: usize) -> Nanos {
+        let parts = self.profiles.parts(self.first + place).iter();
+        let is_queued = |culprit: CulpritId| {
+            let known = self.profiles.culprits.get_index(culprit.0 as usize);
+            known.is_some_and(|known| known.queued_behind.is_some())
+        };
+        parts.filter(|part| is_queued(part.culprit)).map(|part| part.time.time).sum()
     }
 
     /// Describes what a culprit did in some requests, of which it took so much time.
@@ -145,7 +258,8 @@ impl Ordered<'_> {
         places: &[usize],
         writer: &mut CulpritWriter<'_>,
     ) -> Option<CulpritShare> {
-        let culprit = self.profiles.culprits.get_index(id.0 as usize)?;
+        let RequestCulprit { culprit, queued_behind } =
+            self.profiles.culprits.get_index(id.0 as usize)?;
         let mut waiters: BTreeMap<ThreadIndex, Nanos> = BTreeMap::new();
         for request in places.iter().filter_map(|&n| self.requests.get(n)) {
             *waiters.entry(request.thread).or_default() += request.latency();
@@ -154,8 +268,20 @@ impl Ordered<'_> {
         let times =
             times.filter(|part| part.culprit == id).map(|part| -> CulpritTime { part.time });
         let hop = writer.describe(culprit, times, &waiters);
+        let line = CulpritWriter::line(&hop);
+        let behind = queued_behind.and_then(|class| self.found.classes.get_index(class.0 as usize));
+        let text = match behind {
+            None => line,
+            Some(_) if *queued_behind == Some(self.class) => {
+                format!("queued behind other requests: {line}")
+            }
+            Some(key) => {
+                format!("queued behind requests to {}: {line}", text::terminal(&key.serving_end))
+            }
+        };
         Some(CulpritShare {
-            text: CulpritWriter::line(&hop),
+            text,
+            queued_behind: behind.map(|key| key.serving_end.clone()),
             program: hop.program,
             pid: hop.pid,
             thread_name: hop.thread_name,

@@ -11,7 +11,7 @@ use offwake_recording::{
 use crate::{
     blame::{Blame, cause::Cause, descriptor},
     findings::{ServerProgram, WaitMeanings},
-    spans::{AskedRequest, RequestStart, Roles, SpanInput, find_asked_requests},
+    spans::{AskedRequest, Hands, RequestStart, Roles, SpanInput, find_asked_requests},
     timeline::{ThreadIndex, WaitIndex},
 };
 
@@ -41,9 +41,15 @@ pub(super) struct Request {
     pub(super) to: Timestamp,
     pub(super) service: Nanos,
     pub(super) seen_by: SeenBy,
+    pub(super) hands: Hands,
 }
 
 impl Request {
+    /// Returns whether the thread that was asked is the one that the asker waited for, and it waited for nothing else.
+    pub(super) fn is_served_by_one(&self) -> bool {
+        matches!(self.seen_by, SeenBy::Asker(_)) && self.hands == Hands::One
+    }
+
     pub(super) fn latency(&self) -> Nanos {
         self.to.since(self.from)
     }
@@ -116,9 +122,9 @@ struct RequestFinder<'a> {
 impl RequestFinder<'_> {
     fn add_asked(&mut self, asked: &AskedRequest) {
         let class = self.class_of_asked(asked);
-        let AskedRequest { asker, server, from, to, start, service, .. } = *asked;
+        let AskedRequest { asker, server, from, to, start, service, hands, .. } = *asked;
         let seen_by = SeenBy::Asker(start);
-        let request = Request { class, thread: asker, server, from, to, service, seen_by };
+        let request = Request { class, thread: asker, server, from, to, service, seen_by, hands };
         self.found.answered.push(request);
     }
 
@@ -126,7 +132,8 @@ impl RequestFinder<'_> {
         let class = self.class_of_turn(turn);
         let Turn { server, from, to, start, .. } = *turn;
         let (service, seen_by) = (to.since(from), SeenBy::Server(start));
-        let request = Request { class, thread: server, server, from, to, service, seen_by };
+        let hands = Hands::One;
+        let request = Request { class, thread: server, server, from, to, service, seen_by, hands };
         self.found.answered.push(request);
     }
 

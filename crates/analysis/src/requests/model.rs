@@ -1,10 +1,14 @@
 //! Requests as every output has them.
 
-use offwake_recording::units::{Nanos, Tgid};
+use offwake_recording::units::{Nanos, Tgid, Timestamp};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 
-use crate::{blame::BlameEntryKind, formats::json, report::WindowEntry};
+use crate::{
+    blame::{BlameEntryKind, Reason},
+    formats::json,
+    report::WindowEntry,
+};
 
 /// The requests that the target made or served: `docs/requests.md`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -24,6 +28,9 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// The name of the schema.
+    pub const SCHEMA: &'static str = "offwake.requests/1";
+
     /// The JSON schema of `x.requests.json`; `docs/requests.schema.json` is a copy. It allows for more keys than
     /// there are: additions are free.
     #[must_use]
@@ -78,6 +85,94 @@ pub struct RequestClass {
     pub bands: Vec<RequestBand>,
     /// The slowest of them, compared with the fast half. None if there are too few.
     pub slow: Option<SlowRequests>,
+    /// How many took how long.
+    pub histogram: Vec<LatencyBucket>,
+    /// The five slowest, the slowest one first, of the classes that most of the time went to.
+    pub slowest: Vec<SlowestRequest>,
+}
+
+/// How many requests took between two times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct LatencyBucket {
+    /// As long as this at least.
+    pub from_ns: Nanos,
+    /// Less than this: about 1.26 times as long.
+    pub to_ns: Nanos,
+    /// How many.
+    pub count: u64,
+}
+
+/// One request, and what the threads did meanwhile that had to do with it.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct SlowestRequest {
+    /// When it began: `CLOCK_MONOTONIC`, as in `window`.
+    pub start_ns: Timestamp,
+    /// How long it took.
+    pub latency_ns: Nanos,
+    /// What for, the most first.
+    pub culprits: Vec<CulpritShare>,
+    /// What there was no room for in the list.
+    pub other_ns: Nanos,
+    /// The one that asked, the one that served, and those that they waited for.
+    pub threads: Vec<RequestThread>,
+}
+
+/// What a thread did while a request went on.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RequestThread {
+    /// Which: `orders-api 4242 [worker-1]`.
+    pub name: String,
+    /// Its part in the request.
+    pub role: RequestRole,
+    /// In order.
+    pub states: Vec<ThreadStretch>,
+}
+
+/// A thread's part in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestRole {
+    /// It asked.
+    Asked,
+    /// It was asked.
+    Served,
+    /// It was waited for.
+    WaitedFor,
+}
+
+impl RequestRole {
+    /// Returns it in words, after the thread's name.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Served => "served",
+            Self::WaitedFor => "waited for",
+        }
+    }
+}
+
+/// A stretch of a thread's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ThreadStretch {
+    /// When it began, since the beginning of the request.
+    pub from_ns: Nanos,
+    /// When it ended.
+    pub to_ns: Nanos,
+    /// What the thread did.
+    pub state: StretchState,
+}
+
+/// What a thread did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum StretchState {
+    OnCpu,
+    Runnable,
+    Throttled,
+    Blocked,
+    Lost,
 }
 
 /// Percentiles of times, of the nearest rank.
@@ -104,6 +199,10 @@ pub struct RequestBand {
     pub name: String,
     /// How many.
     pub count: u64,
+    /// The shortest latency of them.
+    pub min_ns: Nanos,
+    /// The longest.
+    pub max_ns: Nanos,
     /// Their mean latency.
     pub mean_ns: Nanos,
     /// What it was spent on, the most first. Adds up to the mean, but for what is less than a nanosecond a request.
@@ -117,6 +216,8 @@ pub struct RequestBand {
 pub struct CulpritShare {
     /// Who, and on what: `compactor 4260 waits for the disk nvme0n1 (ext4, /) in flush_index`.
     pub text: String,
+    /// Where the requests were asked that the server worked on meanwhile, if it had not begun on these.
+    pub queued_behind: Option<String>,
     /// The program.
     pub program: String,
     /// The process, if it was one only.
@@ -128,7 +229,7 @@ pub struct CulpritShare {
     /// What it did.
     pub kind: BlameEntryKind,
     /// Why it is not known, if it is not.
-    pub reason: Option<&'static str>,
+    pub reason: Option<Reason>,
     /// How much of the mean latency.
     pub mean_ns: Nanos,
 }

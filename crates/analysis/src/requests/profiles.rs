@@ -1,14 +1,18 @@
 //! What each request's time was spent on.
 
 use indexmap::IndexSet;
-use offwake_recording::units::Nanos;
+use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::{
     blame::Blame,
     findings::{Culprit, CulpritTime, WaitMeanings},
+    timeline::ThreadIndex,
 };
 
-use super::found::Request;
+use super::{
+    found::{ClassId, Request},
+    queue::{QueuedStretch, Queues},
+};
 
 /// How many requests a thread takes on at a time.
 const CHUNK: usize = 512;
@@ -16,6 +20,14 @@ const CHUNK: usize = 512;
 /// Identifies a culprit within one [`Profiles`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct CulpritId(pub(super) u32);
+
+/// What some of a request's time was spent on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RequestCulprit {
+    pub(super) culprit: Culprit,
+    /// The class of the requests that the server worked on meanwhile, if it had not begun on this one.
+    pub(super) queued_behind: Option<ClassId>,
+}
 
 /// A part of a request's time.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +39,7 @@ pub(super) struct RequestPart {
 /// What the time of requests was spent on.
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
-    pub(super) culprits: IndexSet<Culprit>,
+    pub(super) culprits: IndexSet<RequestCulprit>,
     parts: Vec<RequestPart>,
     /// Where the parts of each request end. They begin where those of the one before end.
     ends: Vec<usize>,
@@ -40,6 +52,7 @@ impl Profiles {
         meanings: &WaitMeanings<'_>,
         requests: &[Request],
     ) -> Self {
+        let queues = Queues::find(blame, requests);
         let chunks: Vec<(usize, &[Request])> = requests.chunks(CHUNK).enumerate().collect();
         let visited = blame.visit_groups(
             meanings.sleep_detail(),
@@ -48,15 +61,19 @@ impl Profiles {
             |visitor, &(n, requests), walker| {
                 let mut chunk = Chunk { n, parts: Vec::new(), counts: Vec::new() };
                 for request in requests {
-                    let own = blame.timeline().named_thread(request.thread, request.from);
-                    let (parts, chains) =
-                        walker.walk_time(request.thread, request.from, request.to);
                     let begin = chunk.parts.len();
-                    for part in parts {
-                        let (culprit, time) = Culprit::find(meanings, own, part, chains);
-                        let (index, _) = visitor.culprits.insert_full(culprit);
-                        let culprit = CulpritId(u32::try_from(index).unwrap_or(u32::MAX));
-                        chunk.parts.push(RequestPart { culprit, time });
+                    for Stretch { thread, from, to, queued_behind } in
+                        divide(request, &queues.stretches(request))
+                    {
+                        let own = blame.timeline().named_thread(thread, from);
+                        let (parts, chains) = walker.walk_time(thread, from, to);
+                        for part in parts {
+                            let (culprit, time) = Culprit::find(meanings, own, part, chains);
+                            let culprit = RequestCulprit { culprit, queued_behind };
+                            let (index, _) = visitor.culprits.insert_full(culprit);
+                            let culprit = CulpritId(u32::try_from(index).unwrap_or(u32::MAX));
+                            chunk.parts.push(RequestPart { culprit, time });
+                        }
                     }
                     chunk.counts.push(chunk.parts.len() - begin);
                 }
@@ -106,10 +123,34 @@ impl Profiles {
     }
 }
 
+/// A stretch of a request's time, and the thread whose time it is.
+struct Stretch {
+    thread: ThreadIndex,
+    from: Timestamp,
+    to: Timestamp,
+    queued_behind: Option<ClassId>,
+}
+
+/// Divides a request into what the server did for others first, and what the one that asked waited for then.
+fn divide(request: &Request, queued: &[QueuedStretch]) -> impl Iterator<Item = Stretch> + use<> {
+    let &Request { thread, server, to, .. } = request;
+    let from = queued.last().map_or(request.from, |last| last.to);
+    let own = Stretch { thread, from, to, queued_behind: None };
+    let for_others: Vec<Stretch> = (queued.iter())
+        .map(|&QueuedStretch { from, to, behind }| Stretch {
+            thread: server,
+            from,
+            to,
+            queued_behind: Some(behind),
+        })
+        .collect();
+    for_others.into_iter().chain([own])
+}
+
 /// What one thread has walked.
 #[derive(Default)]
 struct Visitor {
-    culprits: IndexSet<Culprit>,
+    culprits: IndexSet<RequestCulprit>,
     chunks: Vec<Chunk>,
 }
 

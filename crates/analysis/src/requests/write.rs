@@ -1,4 +1,4 @@
-//! Requests as a table in plain text.
+//! Requests in plain text: a few lines behind the summary, or all that is known.
 
 use std::io;
 
@@ -17,15 +17,47 @@ const MIN_SHARE: f64 = 0.01;
 /// How many culprits the text names of what slow requests have more.
 const MAX_EXCESS: usize = 5;
 
+/// The most classes that a summary ends with.
+const MAX_CLASSES_OF_SUMMARY: usize = 2;
+
+/// A summary has no class of fewer requests.
+const FEWEST_OF_SUMMARY: u64 = 20;
+
+/// How many culprits a summary names.
+const MAX_EXCESS_OF_SUMMARY: usize = 3;
+
+/// The most columns of a line.
+const WIDTH: usize = 100;
+
 impl Requests {
+    /// Writes how long the requests took that most of the time went to, and what the slow ones have that the fast
+    /// ones do not; nothing if there are few requests, or if nothing tells who asks and who serves.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_summary(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let is_shown =
+            |class: &&RequestClass| class.roles_known && class.count >= FEWEST_OF_SUMMARY;
+        for class in self.classes.iter().filter(is_shown).take(MAX_CLASSES_OF_SUMMARY) {
+            writeln!(out)?;
+            class.write_head(self.window.duration_ns, out)?;
+            write_latencies("latency", &class.latency, out)?;
+            if let Some(slow) = &class.slow {
+                slow.write_text(&class.latency, MAX_EXCESS_OF_SUMMARY, out)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Writes the classes, the slowest band of each against its fast half, and all bands.
     ///
     /// # Errors
     ///
     /// Those of `out`.
     pub fn write_text(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        if self.classes.is_empty() {
-            writeln!(out, "no requests: {}", self.why_none())?;
+        if let Some(reason) = self.why_none() {
+            writeln!(out, "no requests: {reason}")?;
             return Ok(());
         }
         let all: Nanos = self.classes.iter().map(|class| class.ns).sum();
@@ -51,36 +83,44 @@ impl Requests {
         Ok(())
     }
 
-    /// Says why there are no requests.
-    fn why_none(&self) -> String {
-        match self.not_told_apart {
+    /// Says why there are no requests, if there are none.
+    #[must_use]
+    pub fn why_none(&self) -> Option<String> {
+        if !self.classes.is_empty() {
+            return None;
+        }
+        Some(match self.not_told_apart {
             0 => "nobody was seen to ask the target for anything and to wait for its answer, nor the target anybody"
                 .to_owned(),
             count => format!(
                 "event loops were woken {count} times, and nothing tells for which of their requests"
             ),
-        }
+        })
     }
 }
 
 impl RequestClass {
-    fn write_text(&self, window: Nanos, out: &mut dyn io::Write) -> io::Result<()> {
+    fn write_head(&self, window: Nanos, out: &mut dyn io::Write) -> io::Result<()> {
         let Self { count, unfinished, .. } = self;
         let (server, end) = (&self.server, text::terminal(&self.serving_end));
         let cut = match unfinished {
             0 => String::new(),
             cut => format!(", {cut} unfinished"),
         };
-        writeln!(out, "requests of {server} ({end}), {count} in {window}{cut}")?;
+        write_line(out, &format!("requests of {server} ({end}), {count} in {window}{cut}"))?;
         writeln!(
             out,
             "  {:<9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
             "", "mean", "p50", "p90", "p99", "p99.9", "max"
-        )?;
+        )
+    }
+
+    fn write_text(&self, window: Nanos, out: &mut dyn io::Write) -> io::Result<()> {
+        self.write_head(window, out)?;
         write_latencies("latency", &self.latency, out)?;
         write_latencies("service", &self.service, out)?;
         match &self.slow {
-            Some(slow) => slow.write_text(&self.latency, out)?,
+            Some(slow) => slow.write_text(&self.latency, MAX_EXCESS, out)?,
             None => writeln!(out, "  too few to compare slow ones with fast ones")?,
         }
         for band in &self.bands {
@@ -111,6 +151,11 @@ impl RequestClass {
     }
 }
 
+/// Writes a line, cut to what a terminal has room for.
+fn write_line(out: &mut dyn io::Write, line: &str) -> io::Result<()> {
+    writeln!(out, "{}", text::cut_chars(line, WIDTH))
+}
+
 fn write_latencies(name: &str, times: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
     let Latencies { mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } = *times;
     write!(out, "  {name:<9}")?;
@@ -121,15 +166,22 @@ fn write_latencies(name: &str, times: &Latencies, out: &mut dyn io::Write) -> io
 }
 
 impl SlowRequests {
-    fn write_text(&self, latency: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
+    fn write_text(
+        &self,
+        latency: &Latencies,
+        most: usize,
+        out: &mut dyn io::Write,
+    ) -> io::Result<()> {
         let Self { from_percentile: from, count, mean_ns, fast_mean_ns, excess } = self;
         let more = *mean_ns - *fast_mean_ns;
-        writeln!(
-            out,
-            "  the slow ones (p{from} and above: {count}, {mean_ns} on average) have {more} more than the fast half:"
-        )?;
-        for one in excess.iter().take(MAX_EXCESS) {
-            writeln!(out, "  {:>10}  {}", one.excess_ns.to_string(), one.culprit.text)?;
+        let begin = format!("  the slow ones (p{from} and above: {count}, {mean_ns} on average)");
+        if excess.is_empty() {
+            return writeln!(out, "{begin} have nothing that stands out");
+        }
+        writeln!(out, "{begin} have {more} more than the fast half:")?;
+        for one in excess.iter().take(most) {
+            let line = format!("  {:>10}  {}", one.excess_ns.to_string(), one.culprit.text);
+            write_line(out, &line)?;
         }
         if let Some(Excess { without, .. }) = excess.first() {
             let (least, now) = (without.p99_ns, latency.p99_ns);

@@ -34,6 +34,15 @@ pub(crate) enum Roles {
     Unknown,
 }
 
+/// How many threads a request went through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hands {
+    /// The thread that was asked answered.
+    One,
+    /// It went from one thread to the next, and the last one answered.
+    Several,
+}
+
 /// A request that was answered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AskedRequest {
@@ -47,6 +56,7 @@ pub(crate) struct AskedRequest {
     pub(crate) start: RequestStart,
     /// Whether something tells that it was the other thread which served.
     pub(crate) roles: Roles,
+    pub(crate) hands: Hands,
     /// From when the first server was asked to when the last one answered.
     pub(crate) service: Nanos,
 }
@@ -135,6 +145,7 @@ pub(crate) fn find_asked_requests(evidence: SpanInput<'_>) -> AskedRequests {
                 ConnectionSide::Asking => Roles::Known,
                 ConnectionSide::Serving | ConnectionSide::Unknown => Roles::Unknown,
             },
+            hands: if legs.len() == 1 { Hands::One } else { Hands::Several },
             service,
         };
         match is_cut(evidence, wait) {

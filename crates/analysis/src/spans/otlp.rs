@@ -41,6 +41,17 @@ pub struct Exporter<'a> {
     start_unix_ns: Option<i64>,
     services: HashMap<Tgid, Service<'a>>,
     containers: HashMap<&'a ContainerId, &'a ContainerNames>,
+    /// By the thread whose time a request is, and by when it was answered.
+    labels: HashMap<(Tid, Timestamp), RequestLabels>,
+}
+
+/// The class and the band of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestLabels {
+    /// `orders-api (tcp 127.0.0.1:8080)`
+    pub(crate) class: String,
+    /// `p99–100`
+    pub(crate) band: String,
 }
 
 /// A process, as OpenTelemetry's service.
@@ -67,7 +78,16 @@ impl<'a> Exporter<'a> {
         let containers = (recording.cgroups.values())
             .filter_map(|cgroup| Some((cgroup.container.as_ref()?, &cgroup.names)))
             .collect();
-        Self { recording, spans, start_unix_ns, services, containers }
+        let labels = HashMap::new();
+        Self { recording, spans, start_unix_ns, services, containers, labels }
+    }
+
+    /// Says of spans which request they are: by the thread whose time it is, and by when it was answered.
+    pub(crate) fn with_request_labels(
+        self,
+        labels: HashMap<(Tid, Timestamp), RequestLabels>,
+    ) -> Self {
+        Self { labels, ..self }
     }
 
     /// Returns the clock that the times are from.
@@ -179,7 +199,7 @@ impl<'a> Exporter<'a> {
             },
             start_time_unix_nano: self.time(span.started_at),
             end_time_unix_nano: self.time(span.ended_at),
-            attributes: attributes(span),
+            attributes: self.attributes(span),
             links: (span.links.iter())
                 .map(|link| LinkMessage {
                     trace_id: link.trace_id,
@@ -189,6 +209,19 @@ impl<'a> Exporter<'a> {
                 .collect(),
             status: status(span.status),
         }
+    }
+}
+
+impl<'a> Exporter<'a> {
+    fn attributes(&'a self, span: &'a Span) -> Attributes<'a> {
+        let mut attributes = attributes(span);
+        if span.kind != SpanKind::Internal
+            && let Some(labels) = self.labels.get(&(span.tid, span.ended_at))
+        {
+            attributes.push_text("offwake.request.class", &*labels.class);
+            attributes.push_text("offwake.request.band", &*labels.band);
+        }
+        attributes
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn find_roots(
             continue;
         }
         let blocked = findings.pieces.blocked_time(wait);
-        let keeps = |row| filter.keeps(row, blocked, IdleState::Busy);
+        let keeps = |row| filter.keeps(wait, row, blocked, IdleState::Busy);
         if waits.rows().get(wait.0 as usize).is_some_and(keeps) {
             roots.push(wait);
         } else {

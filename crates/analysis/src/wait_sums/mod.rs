@@ -237,7 +237,7 @@ pub(crate) fn filter_wait(
     let idle: Nanos = sums.filter(is_idle).map(|sum| sum.time).sum();
     // What was idle for the better part of it.
     let idle_state = if idle > blocked - idle { IdleState::Idle } else { IdleState::Busy };
-    if !filter.keeps(row, blocked, idle_state) {
+    if !filter.keeps(wait, row, blocked, idle_state) {
         return Some(FilteredWait::LeftOut(blocked));
     }
     let waiter = timeline.named_thread(place.thread, place.from);

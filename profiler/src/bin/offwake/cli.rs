@@ -16,8 +16,8 @@ use crate::{
     selection_arguments::SelectionArguments,
     stack_arguments::StackArguments,
     values::{
-        parse_bytes, parse_container, parse_duration, parse_file, parse_keep, parse_recording,
-        parse_trigger,
+        BandPair, parse_bands, parse_bytes, parse_container, parse_duration, parse_file,
+        parse_keep, parse_recording, parse_trigger,
     },
 };
 
@@ -170,6 +170,7 @@ Examples:
   offwake report all.offwake --comm redis-server
   offwake report wait.offwake -o blockers.svg --reverse --hide idle,external
   offwake report before.offwake --diff after.offwake -o diff.svg
+  offwake report wait.offwake --diff-bands p50,p99 -o slow.svg       why are slow requests slow?
   offwake report wait.offwake --resymbolize --debug-dir ./debug -o named.offwake
 
 Exit status: 0 done, 1 failed, 2 usage, 3 nothing to report.")]
@@ -188,6 +189,11 @@ pub struct ReportCommand {
     /// by the second of the window. -o takes .svg and .folded, a value before and one after
     #[arg(long, value_name = "LATER.offwake", conflicts_with_all = ["resymbolize", "otlp"])]
     pub diff: Option<PathBuf>,
+
+    /// Say what the waits of the second band of requests have that those of the first do not, by the request:
+    /// p50,p99. -o takes .svg and .folded
+    #[arg(long, value_name = "BAND,BAND", value_parser = parse_bands, conflicts_with_all = ["diff", "band", "otlp"])]
+    pub diff_bands: Option<BandPair>,
 
     #[command(flatten)]
     pub names: NameAgainArguments,

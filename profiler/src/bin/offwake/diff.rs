@@ -1,4 +1,4 @@
-//! `offwake report --diff`: two recordings compared.
+//! `offwake report --diff` and `--diff-bands`: two recordings compared, or two bands of requests of one.
 
 use std::path::Path;
 
@@ -6,7 +6,11 @@ use clap::error::ErrorKind;
 use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, Extent},
     formats::DiffFormat,
-    report::{Report, diff, diff::Diff},
+    report::{
+        Report, diff,
+        diff::{Diff, RatePer},
+    },
+    requests::BandRange,
     selection::SelectionError,
 };
 
@@ -24,14 +28,7 @@ pub fn run(
     later: &Path,
     reporting: &Reporting,
 ) -> anyhow::Result<Outcome> {
-    let comparable = |output| -> Option<(&Output, &dyn DiffFormat)> {
-        let output: &Output = output;
-        Some((output, output.format.as_diff_format()?))
-    };
-    let outputs = reporting.outputs().iter().map(comparable).collect::<Option<Vec<_>>>();
-    let Some(outputs) = outputs else {
-        usage_error(ErrorKind::ArgumentConflict, "--diff writes .svg and .folded alone")
-    };
+    let outputs = comparable_outputs(reporting, "--diff");
     if later == Path::new("-") && arguments.recording == later {
         usage_error(
             ErrorKind::ArgumentConflict,
@@ -60,7 +57,49 @@ pub fn run(
         eprintln!("offwake: nothing was recorded: {reason}");
         return Ok(Outcome::NothingRecorded);
     }
-    let diff = Diff { before: &before, after: &after };
+    write(reporting, (before, after), RatePer::Second, &outputs)
+}
+
+/// Compares two bands of requests of a recording.
+pub fn run_bands(
+    input: &AnalysisInput,
+    [before, after]: [BandRange; 2],
+    reporting: &Reporting,
+) -> anyhow::Result<Outcome> {
+    let outputs = comparable_outputs(reporting, "--diff-bands");
+    let report = |band| {
+        let mut analysis = Analysis::new(input, reporting.options().clone());
+        let requests = analysis.restrict_to_band(band);
+        (requests, analysis)
+    };
+    let ((fast, before), (slow, after)) = (report(before), report(after));
+    if let Some(reason) = before.requests().summary().why_none() {
+        eprintln!("offwake: --diff-bands: no requests: {reason}");
+        return Ok(Outcome::NothingRecorded);
+    }
+    let per = RatePer::Request { before: fast, after: slow };
+    write(reporting, (before.into_report(), after.into_report()), per, &outputs)
+}
+
+/// Returns the outputs, all of which can be of a comparison.
+fn comparable_outputs<'r>(
+    reporting: &'r Reporting,
+    option: &str,
+) -> Vec<(&'r Output, &'r dyn DiffFormat)> {
+    let comparable = |output: &'r Output| Some((output, output.format.as_diff_format()?));
+    let outputs = reporting.outputs().iter().map(comparable).collect::<Option<Vec<_>>>();
+    outputs.unwrap_or_else(|| {
+        usage_error(ErrorKind::ArgumentConflict, &format!("{option} writes .svg and .folded alone"))
+    })
+}
+
+fn write(
+    reporting: &Reporting,
+    (before, after): (Report, Report),
+    per: RatePer,
+    outputs: &[(&Output, &dyn DiffFormat)],
+) -> anyhow::Result<Outcome> {
+    let diff = Diff { before: &before, after: &after, per };
     let mut terminal = reporting.terminal();
     terminal.print(&|out| diff::summary::write(&diff, out))?;
     let (before, after) = match reporting.options().extent {
@@ -69,7 +108,7 @@ pub fn run(
             (before.limit_hops(Report::MAX_HOPS), after.limit_hops(Report::MAX_HOPS))
         }
     };
-    let diff = Diff { before: &before, after: &after };
+    let diff = Diff { before: &before, after: &after, per };
     let view = &reporting.options().view;
     for (output, format) in outputs {
         output.write(|out| format.write_diff(&diff, view, out))?;

@@ -47,6 +47,10 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
             return Ok(nothing_selected(&arguments.recording, &why));
         }
     };
+    if let Some(bands) = &arguments.diff_bands {
+        drop(progress);
+        return diff::run_bands(&input, bands.0, &reporting);
+    }
     let analysis = reporting.analyse(&input);
     drop(progress);
     reporting.write(analysis)

@@ -9,6 +9,7 @@ use offwake_analysis::{
     filter::{Filter, IdleWaits, ThreadKinds, WaitCondition},
     formats::OutputFormat,
     report::flame::{Direction, FlameGraphKind, FrameDetail, GroupBy, ThreadNames, View},
+    requests::BandRange,
 };
 use offwake_recording::units::Nanos;
 
@@ -21,7 +22,7 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct ReportArguments {
     /// A file to write; its extension names the format (.html .md .svg .folded .json,
-    /// .pftrace for Perfetto, .pb.gz for pprof, .speedscope.json, .requests.json for how long requests took, .spans.json
+    /// .pftrace for Perfetto, .pb.gz for pprof, .speedscope.json, .requests.json for how long requests took, .requests.parquet for a table of them, .spans.json
     /// and .otlp.json for requests as spans, .parquet for a table of the waits, .offwake for the
     /// recording itself). `-` is standard output
     #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
@@ -37,10 +38,15 @@ pub struct ReportArguments {
     #[arg(long, requires = "outputs")]
     pub full: bool,
 
-    /// Say after the summary how long requests took that the target served or made, and what the slow ones
-    /// have that the fast ones do not
+    /// Say all that is known of the requests that the target served or made: how long they took, and what the
+    /// slow ones have that the fast ones do not. The summary ends with the gist of it
     #[arg(long)]
     pub requests: bool,
+
+    /// Show the waits of requests of this band alone: p99 (the slowest hundredth of each class), p50 (the fast half),
+    /// p90-99
+    #[arg(long, value_name = "BAND")]
+    pub band: Option<BandRange>,
 
     /// The shortest wait to show: 5ms, 1s; a bare number is microseconds
     #[arg(short = 'm', long, value_name = "TIME", value_parser = parse_wait)]
@@ -126,6 +132,7 @@ impl ReportArguments {
             states: self.state.clone().map(|states| states.0),
             conditions: self.conditions.clone(),
             idle: if idle { IdleWaits::Hidden } else { IdleWaits::Shown },
+            requests: None,
             hidden: (self.hide.iter())
                 .filter_map(|hide| match hide {
                     Hide::Idle => None,

@@ -7,6 +7,7 @@ use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
     formats::{self, OutputFormat, Written},
     report::{LedgerEntry, Report},
+    requests::BandRange,
     selection::SelectionError,
     spans::otlp::ExportClock,
     text,
@@ -27,14 +28,17 @@ pub struct Reporting {
     outputs: Vec<Output>,
     options: AnalysisOptions,
     delivery: Option<Delivery>,
-    requests: RequestTable,
+    requests: RequestDetail,
+    band: Option<BandRange>,
 }
 
-/// Whether the summary ends with a table of requests.
+/// What the summary ends with about requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RequestTable {
-    Shown,
-    LeftOut,
+enum RequestDetail {
+    /// A few lines, if there are many requests.
+    Summary,
+    /// All that is known.
+    Table,
 }
 
 impl Reporting {
@@ -47,13 +51,21 @@ impl Reporting {
             outputs: outputs(&arguments.outputs, arguments.format)?,
             options,
             delivery: arguments.spans.delivery(),
-            requests: if arguments.requests { RequestTable::Shown } else { RequestTable::LeftOut },
+            band: arguments.band,
+            requests: if arguments.requests {
+                RequestDetail::Table
+            } else {
+                RequestDetail::Summary
+            },
         })
     }
 
     /// Analyses a recording as far as every run shows it.
     pub fn analyse<'i>(&self, input: &'i AnalysisInput) -> Analysis<'i> {
-        let analysis = Analysis::new(input, self.options.clone());
+        let mut analysis = Analysis::new(input, self.options.clone());
+        if let Some(band) = self.band {
+            analysis.restrict_to_band(band);
+        }
         analysis.overview();
         analysis
     }
@@ -84,6 +96,12 @@ impl Reporting {
     pub fn write(&self, mut analysis: Analysis<'_>) -> anyhow::Result<Outcome> {
         let overview = analysis.overview();
         let report = overview.report();
+        if self.band.is_some()
+            && let Some(reason) = analysis.requests().summary().why_none()
+        {
+            eprintln!("offwake: --band: no requests: {reason}");
+            return Ok(Outcome::NothingRecorded);
+        }
         if let Some(reason) = nothing_recorded(report, overview.kept_waits()) {
             for warning in report.warnings() {
                 eprintln!("offwake: {warning}");
@@ -93,11 +111,13 @@ impl Reporting {
         }
         let mut terminal = self.terminal();
         terminal.summary(if is_verbose() { analysis.report() } else { report })?;
-        if self.requests == RequestTable::Shown {
-            let mut table = Vec::new();
-            analysis.requests().write_text(&mut table)?;
-            terminal.line(&format!("\n{}", String::from_utf8_lossy(&table).trim_end()))?;
-        }
+        terminal.print(&|out| match self.requests {
+            RequestDetail::Summary => analysis.requests().summary().write_summary(out),
+            RequestDetail::Table => {
+                writeln!(out)?;
+                analysis.requests().summary().write_text(out)
+            }
+        })?;
         if !self.outputs.is_empty() {
             analysis.limit_report();
         }

@@ -7,7 +7,10 @@ use offwake::{
     containers::ContainerQuery,
     kernel,
 };
-use offwake_analysis::formats::{self, OutputFormat, RecordingFile};
+use offwake_analysis::{
+    formats::{self, OutputFormat, RecordingFile},
+    requests::BandRange,
+};
 use offwake_recording::units::Nanos;
 
 use crate::otlp::{Collector, NotACollector};
@@ -18,6 +21,18 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Letters of task states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct States(pub Vec<char>);
+
+/// Two bands of requests that are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BandPair(pub [BandRange; 2]);
+
+/// Parses `p50,p99`.
+pub fn parse_bands(text: &str) -> Result<BandPair, String> {
+    let (one, other) =
+        text.split_once(',').ok_or_else(|| format!("{text:?} is no pair of bands like p50,p99"))?;
+    let band = |text: &str| text.parse::<BandRange>().map_err(|error| error.to_string());
+    Ok(BandPair([band(one)?, band(other)?]))
+}
 
 /// Splits `500ms` into its number and its unit.
 fn split_unit(text: &str) -> Option<(u64, &str)> {

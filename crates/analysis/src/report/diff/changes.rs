@@ -15,7 +15,7 @@ pub(in crate::report) struct Change<'r> {
 
 impl Change<'_> {
     pub(in crate::report) fn difference(&self) -> i128 {
-        i128::from(self.rates.after.0) - i128::from(self.rates.before.0)
+        i128::from(self.rates.after.ns) - i128::from(self.rates.before.ns)
     }
 
     /// `web: futex, work of db`

@@ -1,6 +1,7 @@
-//! Two recordings compared: what is waited for longer, and what shorter.
+//! Two recordings, or two bands of requests of one, compared: what is waited for longer, and what shorter.
 //!
-//! Windows differ in length, so times are those of a second of the window. Thread ids differ from run
+//! Windows differ in length, so times are those of a second of the window; bands have different numbers of requests, so
+//! times are those of a request. Thread ids differ from run
 //! to run, so threads of one name are one. Which recording is which is as with `difffolded.pl` and
 //! inferno: the one before comes first.
 
@@ -26,17 +27,38 @@ pub struct Diff<'r> {
     pub before: &'r Report,
     /// The report of the other recording.
     pub after: &'r Report,
+    /// What times are divided by.
+    pub per: RatePer,
 }
 
-/// Nanoseconds of waiting in each second of a window. Of several threads together it may be more than
-/// a second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rate(pub u64);
+/// What times are divided by before they are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RatePer {
+    /// The seconds of each window.
+    #[default]
+    Second,
+    /// The requests of each side.
+    #[expect(missing_docs, reason = "as in `Diff`")]
+    Request { before: u64, after: u64 },
+}
 
-/// `12.5 ms/s`
+/// Nanoseconds of waiting in each second of a window, or for each request. Of several threads together it may be
+/// more than a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate {
+    /// Nanoseconds.
+    pub ns: u64,
+    per: RatePer,
+}
+
+/// `12.5 ms/s`, `12.5 ms/request`
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&format!("{}/s", Nanos(self.0)))
+        let unit = match self.per {
+            RatePer::Second => "s",
+            RatePer::Request { .. } => "request",
+        };
+        f.pad(&format!("{}/{unit}", Nanos(self.ns)))
     }
 }
 
@@ -53,8 +75,9 @@ impl Rates {
     /// `+12.5 ms/s`, `-3.00 us/s`
     #[must_use]
     pub fn change(self) -> String {
-        let sign = if self.after >= self.before { '+' } else { '-' };
-        format!("{sign}{}", Rate(self.after.0.abs_diff(self.before.0)))
+        let sign = if self.after.ns >= self.before.ns { '+' } else { '-' };
+        let Rate { ns, per } = self.after;
+        format!("{sign}{}", Rate { ns: ns.abs_diff(self.before.ns), per })
     }
 }
 
@@ -90,18 +113,32 @@ impl SideTimes {
 }
 
 impl<'r> Diff<'r> {
-    /// Divides times by the length of each side's window.
+    /// Divides times by the length of each side's window, or by its requests.
     pub(super) fn rates(&self, times: SideTimes) -> Rates {
-        let rate = |time: u128, report: &Report| {
-            let window = u128::from(report.window.duration_ns.0.max(1));
-            Rate(u64::try_from(time.saturating_mul(1_000_000_000) / window).unwrap_or(u64::MAX))
+        let rate = |time: u128, (unit, units): (u64, u64)| {
+            let ns = time.saturating_mul(u128::from(unit)) / u128::from(units.max(1));
+            Rate { ns: u64::try_from(ns).unwrap_or(u64::MAX), per: self.per }
         };
-        Rates { before: rate(times.before, self.before), after: rate(times.after, self.after) }
+        let seconds = |report: &Report| (1_000_000_000, report.window.duration_ns.0);
+        let (before, after) = match self.per {
+            RatePer::Second => (seconds(self.before), seconds(self.after)),
+            RatePer::Request { before, after } => ((1, before), (1, after)),
+        };
+        Rates { before: rate(times.before, before), after: rate(times.after, after) }
     }
 
     /// Returns each side with its name.
-    pub(super) fn sides(&self) -> [(&'static str, &'r Report); 2] {
-        [("before", self.before), ("after", self.after)]
+    pub(super) fn sides(&self) -> [(&'r str, &'r Report); 2] {
+        let name = |report: &'r Report, usual| report.filter.band.as_deref().unwrap_or(usual);
+        [(name(self.before, "before"), self.before), (name(self.after, "after"), self.after)]
+    }
+
+    /// Says what all times are those of.
+    pub(super) fn unit(&self) -> &'static str {
+        match self.per {
+            RatePer::Second => "a second of the window",
+            RatePer::Request { .. } => "a request",
+        }
     }
 
     /// Returns the parts of both reports that flame graphs show.
@@ -144,7 +181,7 @@ impl<'r> Diff<'r> {
         }
         for (path, times) in sums {
             let Rates { before, after } = self.rates(times);
-            writeln!(out, "{path} {} {}", before.0, after.0)?;
+            writeln!(out, "{path} {} {}", before.ns, after.ns)?;
         }
         Ok(())
     }

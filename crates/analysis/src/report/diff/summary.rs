@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Change, Diff, Rates, changes};
+use super::{Change, Diff, RatePer, Rates, changes};
 use crate::{report::loss_line::loss_line, text};
 
 /// Lines shown of those that became longer, and of those that became shorter.
@@ -27,11 +27,18 @@ pub fn write(diff: &Diff<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     }
     let all = diff.total_rates();
     let Rates { before, after } = all;
-    writeln!(
-        out,
-        "\nwaiting in each second of the window: {before} before, {after} after ({})",
-        all.change()
-    )?;
+    match diff.per {
+        RatePer::Second => writeln!(
+            out,
+            "\nwaiting in each second of the window: {before} before, {after} after ({})",
+            all.change()
+        )?,
+        RatePer::Request { before: fast, after: slow } => writeln!(
+            out,
+            "\nwaiting for each request: {before} ({fast} requests), {after} ({slow} requests), {}",
+            all.change()
+        )?,
+    }
     let changes = changes(diff);
     let longer: Vec<_> = changes.iter().filter(|change| change.difference() > 0).collect();
     let shorter: Vec<_> = changes.iter().rev().filter(|change| change.difference() < 0).collect();

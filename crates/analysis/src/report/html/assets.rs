@@ -13,7 +13,7 @@ pub(super) struct Assets {
 }
 
 /// The modules, each after those that it imports.
-const MODULES: [(&str, &str); 14] = [
+const MODULES: [(&str, &str); 15] = [
     ("dom", include_str!("assets/dom.js")),
     ("words", include_str!("assets/words.js")),
     ("data", include_str!("assets/data.js")),
@@ -24,6 +24,7 @@ const MODULES: [(&str, &str); 14] = [
     ("flame", include_str!("assets/flame.js")),
     ("graph", include_str!("assets/graph.js")),
     ("lanes", include_str!("assets/lanes.js")),
+    ("requests", include_str!("assets/requests.js")),
     ("timeline", include_str!("assets/timeline.js")),
     ("ledger", include_str!("assets/ledger.js")),
     ("keys", include_str!("assets/keys.js")),

@@ -4,7 +4,7 @@ use offwake_recording::units::Nanos;
 use serde::{Serialize, Serializer};
 
 use crate::{
-    blame::{BlameClass, BlameEntryKind, BlamePart, IdleState},
+    blame::{BlameClass, BlameEntryKind, BlamePart, IdleState, Reason},
     findings::TimeByClass,
     report::{BlameEntry, WaitEntry, wait_groups},
 };
@@ -71,6 +71,11 @@ impl PageClass {
             BlameClass::Unattributed => Self::Unattributed,
             BlameClass::Idle => Self::Idle,
         }
+    }
+
+    /// Returns the class of what was spent on something of this kind.
+    pub(super) fn from_kind(kind: BlameEntryKind, reason: Option<Reason>) -> Self {
+        Self::from_blame_class(BlameClass::from_kind(kind, reason))
     }
 
     /// Returns whether the time held nobody up, so that a reader who looks for delays can skip it.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! Report ── worst, ledgers, flame, waits, graphs ──┐
-//! Blame ─── Lanes ── timeline ─────────────────────┴─▶ JSON ─┐
+//! Blame ─┬─ Lanes ── timeline ─────────────────────┼─▶ JSON ─┐
+//!        └─ Requests ─────────────────────────────┘         │
 //! assets/*.js, *.css ────────────────────────────────────────┴─▶ one file
 //! ```
 //!
@@ -19,6 +20,7 @@ mod graph;
 mod lanes;
 mod ledger;
 mod page;
+mod requests;
 mod texts;
 mod timeline;
 mod waits;
@@ -30,19 +32,26 @@ pub(crate) use lanes::LanePlan;
 pub use lanes::Lanes;
 
 use super::Report;
+use crate::requests::Requests;
 
 /// Bytes that a page never exceeds, whatever was recorded.
 pub const MAX_PAGE_BYTES: usize = 8_000_000;
 
-/// Writes the page. The lanes have to be of the report's recording.
+/// Writes the page. The lanes and the requests have to be of the report's recording.
 ///
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write(report: &Report, lanes: &Lanes, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write(
+    report: &Report,
+    lanes: &Lanes,
+    requests: &Requests,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     let Assets { style, library, code } = Assets::new();
     // In a script element nothing but `<` can begin its end.
-    let data = serde_json::to_string(&page::build_page(report, lanes))?.replace('<', "\\u003c");
+    let data =
+        serde_json::to_string(&page::build_page(report, lanes, requests))?.replace('<', "\\u003c");
     let policy = format!(
         "default-src 'none'; script-src {} {}; style-src {}; img-src data:; base-uri 'none'; form-action 'none'",
         csp_hash(&library),

@@ -8,6 +8,7 @@ use crate::{
         Report, first_screen, loss_line,
         printed_lines::{self, PrintedLine},
     },
+    requests::Requests,
     text,
 };
 
@@ -16,6 +17,7 @@ use super::{
     graph::{Graphs, ReportGraphs},
     lanes::Lanes,
     ledger::{self, PageLedgers},
+    requests::{PageRequests, build_requests},
     texts::{TextId, Texts, sanitise},
     timeline::{self, PageTimeline},
     waits::{self, WaitTable},
@@ -38,6 +40,7 @@ pub(super) struct Page<'a> {
     flame: Flame,
     waits: WaitTable,
     graphs: Graphs,
+    requests: PageRequests,
     timeline: PageTimeline<'a>,
     stacks: Vec<Vec<TextId>>,
     texts: Vec<String>,
@@ -119,7 +122,11 @@ struct PageLine {
 }
 
 /// Builds the page's data from the report.
-pub(super) fn build_page<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
+pub(super) fn build_page<'a>(
+    report: &'a Report,
+    lanes: &'a Lanes,
+    requests: &Requests,
+) -> Page<'a> {
     // What takes long needs no texts.
     let (graphs, boxes) =
         rayon::join(|| ReportGraphs::add_up(report), || ReportBoxes::add_up(report));
@@ -140,6 +147,7 @@ pub(super) fn build_page<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
         flame,
         waits,
         graphs,
+        requests: build_requests(requests),
         timeline,
         stacks,
         texts,
@@ -197,6 +205,7 @@ fn describe_filter(report: &Report) -> Vec<String> {
     words.extend(filter.states.as_ref().map(|states| {
         format!("only states {}", states.iter().map(char::to_string).collect::<Vec<_>>().join(", "))
     }));
+    words.extend(filter.band.as_ref().map(|band| format!("only waits of requests of {band}")));
     words.extend(filter.conditions.iter().map(|condition| format!("only {condition}")));
     if filter.hide_idle {
         words.push("idle waits hidden".to_owned());

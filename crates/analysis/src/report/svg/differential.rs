@@ -41,7 +41,7 @@ pub fn write(diff: &Diff<'_>, view: &View, out: &mut dyn io::Write) -> io::Resul
 }
 
 fn difference(Rates { before, after }: Rates) -> f64 {
-    after.0 as f64 - before.0 as f64
+    after.ns as f64 - before.ns as f64
 }
 
 fn picture_frame(
@@ -85,11 +85,11 @@ fn header_lines(diff: &Diff<'_>) -> Vec<HeaderLine> {
     if !named.is_empty() {
         lines.push(HeaderLine::Strong(format!("mostly: {}", named.join("; "))));
     }
-    lines.push(HeaderLine::Text(
-        "All times are those of a second of the window. As wide as after: what was waited for only \
-         before is not drawn; to see it, compare the other way round"
-            .to_owned(),
-    ));
+    lines.push(HeaderLine::Text(format!(
+        "All times are those of {}. As wide as after: what was waited for only \
+         before is not drawn; to see it, compare the other way round",
+        diff.unit()
+    )));
     let legend: [(Fill, &str); 3] = [
         (palette::change_fill(1.0), "longer than before"),
         (palette::change_fill(0.0), "about the same"),

@@ -1,0 +1,200 @@
+//! The requests of a recording, all of them, and what they come to.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, HashSet},
+};
+
+use offwake_recording::units::{Nanos, Tid, Timestamp};
+
+use crate::{
+    blame::Blame,
+    filter::RequestWaits,
+    findings::{CulpritWriter, WaitMeanings, with_culprit_writer},
+    report,
+    spans::{Roles, otlp::RequestLabels},
+    timeline::{State, ThreadIndex, WaitIndex},
+};
+
+use super::{
+    bands::{self, BandRange},
+    compare::OrderedRequests,
+    found::{ClassId, FoundRequests, Request, find_requests},
+    model::{RequestClass, Requests, SummedUpClasses},
+    profiles::Profiles,
+};
+
+/// The most classes that are listed.
+const MAX_CLASSES: usize = 50;
+
+/// The slowest requests of so many classes are shown one by one.
+const CLASSES_WITH_SLOWEST: usize = 3;
+
+/// The requests that the target made or served: all of them, and what they come to.
+#[derive(Debug)]
+pub struct RequestAnalysis {
+    pub(super) found: FoundRequests,
+    pub(super) profiles: Profiles,
+    /// Those that most of the time went to first.
+    pub(super) classes: Vec<RequestsOfClass>,
+    summary: Requests,
+}
+
+/// The places of the requests of a class.
+#[derive(Clone, Debug)]
+pub(super) struct RequestsOfClass {
+    pub(super) class: ClassId,
+    /// The place of the first one among all requests; the others follow.
+    pub(super) first: usize,
+    /// Their places in the class, the fastest one first.
+    pub(super) order: Vec<usize>,
+}
+
+impl RequestAnalysis {
+    /// Finds the requests that the target made or served, and what they took.
+    #[must_use]
+    pub fn find(blame: &Blame<'_>) -> Self {
+        let meanings = WaitMeanings::new(blame);
+        let found = find_requests(blame, &meanings);
+        let profiles = Profiles::new(blame, &meanings, &found.answered);
+        let classes = divide_into_classes(&found);
+        let summary = with_culprit_writer(meanings, |writer| {
+            summarise(blame, &found, &profiles, &classes, writer)
+        });
+        Self { found, profiles, classes, summary }
+    }
+
+    /// What the requests come to.
+    #[must_use]
+    pub fn summary(&self) -> &Requests {
+        &self.summary
+    }
+
+    /// Returns how many requests a band has, and the waits of those that asked and of those that served meanwhile.
+    #[must_use]
+    pub fn waits_in_band(&self, blame: &Blame<'_>, band: BandRange) -> (u64, RequestWaits) {
+        let (mut count, mut waits) = (0, HashSet::new());
+        for class in &self.classes {
+            for (rank, request) in self.requests_in_order(class).enumerate() {
+                if band.contains(rank, class.order.len()) {
+                    let Request { thread, server, from, to, .. } = *request;
+                    count += 1;
+                    waits.extend(find_waits(blame, thread, from, to));
+                    waits.extend(find_waits(blame, server, from, to));
+                }
+            }
+        }
+        (count, RequestWaits::new(band.to_string(), waits))
+    }
+
+    /// Returns the class and band of each request of a listed class, by the thread whose time it is and by when it was
+    /// answered.
+    pub(crate) fn labels(&self, blame: &Blame<'_>) -> HashMap<(Tid, Timestamp), RequestLabels> {
+        let mut labels = HashMap::new();
+        for (class, listed) in self.classes.iter().zip(&self.summary.classes) {
+            let name = format!("{} ({})", listed.program, listed.serving_end);
+            let bands = bands::divide(class.order.len());
+            for (rank, request) in self.requests_in_order(class).enumerate() {
+                let band = bands.iter().find(|band| band.ranks.contains(&rank));
+                let thread = blame.timeline().thread(request.thread);
+                if let Some((band, thread)) = band.zip(thread) {
+                    let found = RequestLabels { class: name.clone(), band: band.name() };
+                    labels.insert((thread.tid, request.to), found);
+                }
+            }
+        }
+        labels
+    }
+
+    /// Returns the requests of a class, the fastest one first.
+    fn requests_in_order<'a>(
+        &'a self,
+        class: &'a RequestsOfClass,
+    ) -> impl Iterator<Item = &'a Request> + 'a {
+        let places = class.order.iter().map(|place| class.first + place);
+        places.filter_map(|place| self.found.answered.get(place))
+    }
+}
+
+/// Returns the waits of a thread that went on between two moments.
+fn find_waits<'a>(
+    blame: &'a Blame<'_>,
+    thread: ThreadIndex,
+    from: Timestamp,
+    to: Timestamp,
+) -> impl Iterator<Item = WaitIndex> + use<'a> {
+    let track = blame.timeline().thread(thread).map(|thread| &thread.track);
+    let end = track.map_or(0, |track| track.count_begun_before(to, track.len()));
+    (0..end)
+        .rev()
+        .map_while(move |place| track?.get(place).filter(|interval| interval.to > from))
+        .filter_map(|interval| match interval.state {
+            State::Blocked(wait) => Some(wait),
+            _ => None,
+        })
+}
+
+fn divide_into_classes(found: &FoundRequests) -> Vec<RequestsOfClass> {
+    let mut classes = Vec::new();
+    let mut first = 0;
+    for requests in found.answered.chunk_by(|a, b| a.class == b.class) {
+        if let Some(&Request { class, .. }) = requests.first() {
+            let mut order: Vec<usize> = (0..requests.len()).collect();
+            order
+                .sort_by_key(|&n| requests.get(n).map(|request| (request.latency(), request.from)));
+            let time: Nanos = requests.iter().map(Request::latency).sum();
+            classes.push((Reverse(time), RequestsOfClass { class, first, order }));
+        }
+        first += requests.len();
+    }
+    classes.sort_by_key(|(time, of_class)| (*time, of_class.class));
+    classes.into_iter().map(|(_, of_class)| of_class).collect()
+}
+
+fn summarise(
+    blame: &Blame<'_>,
+    found: &FoundRequests,
+    profiles: &Profiles,
+    classes: &[RequestsOfClass],
+    writer: &mut CulpritWriter<'_>,
+) -> Requests {
+    let mut listed = Vec::new();
+    let mut summed_up = SummedUpClasses::default();
+    for (n, of_class) in classes.iter().enumerate() {
+        let ordered = OrderedRequests::new(blame, found, profiles, of_class);
+        if n >= MAX_CLASSES {
+            summed_up.classes += 1;
+            summed_up.count += of_class.order.len() as u64;
+            summed_up.ns += ordered.time();
+            continue;
+        }
+        let Some(key) = found.classes.get_index(of_class.class.0 as usize) else { continue };
+        let mut servers: BTreeMap<ThreadIndex, Nanos> = BTreeMap::new();
+        for request in ordered.in_order() {
+            *servers.entry(request.server).or_default() += request.service;
+        }
+        let server = writer.name_server(key.server, &servers);
+        let slowest = match n < CLASSES_WITH_SLOWEST {
+            true => ordered.describe_slowest(writer),
+            false => Vec::new(),
+        };
+        listed.push(RequestClass {
+            server: CulpritWriter::server_line(&server),
+            program: server.program,
+            pid: server.pid,
+            container: server.container,
+            serving_end: key.serving_end.clone(),
+            roles_known: key.roles == Roles::Known,
+            unfinished: found.cut.get(&of_class.class).copied().unwrap_or(0),
+            slowest,
+            ..ordered.describe(writer)
+        });
+    }
+    Requests {
+        schema: Requests::SCHEMA,
+        window: report::window_entry(blame.recording()),
+        classes: listed,
+        summed_up,
+        not_told_apart: found.not_told_apart,
+    }
+}
