@@ -29,6 +29,12 @@ const MAX_EXCESS_OF_SUMMARY: usize = 3;
 /// The most columns of a line.
 const WIDTH: usize = 100;
 
+/// Where the second line of a culprit begins, a little to the right of the first.
+const INDENT: usize = 16;
+
+/// So many characters of where a server is asked are shown, whatever else is on the line.
+const FEWEST_CHARS: usize = 16;
+
 impl Requests {
     /// Writes how long the requests took that most of the time went to, and what the slow ones have that the fast
     /// ones do not; nothing if there are few requests, or if nothing tells who asks and who serves.
@@ -101,13 +107,16 @@ impl Requests {
 
 impl RequestClass {
     fn write_head(&self, window: Nanos, out: &mut dyn io::Write) -> io::Result<()> {
-        let Self { count, unfinished, .. } = self;
-        let (server, end) = (&self.server, text::terminal(&self.serving_end));
-        let cut = match unfinished {
+        let cut = match self.unfinished {
             0 => String::new(),
-            cut => format!(", {cut} unfinished"),
+            cut => format!(", {} unfinished", with_commas(cut)),
         };
-        write_line(out, &format!("requests of {server} ({end}), {count} in {window}{cut}"))?;
+        let behind = format!(", {} in {window}{cut}", with_commas(self.count));
+        let before = format!("requests of {} (", self.server);
+        // How many there are says more than all of a long path.
+        let room = WIDTH.saturating_sub(before.chars().count() + behind.chars().count() + 1);
+        let end = cut_beginning(&text::terminal(&self.serving_end), room.max(FEWEST_CHARS));
+        write_line(out, &format!("{before}{end}){behind}"))?;
         writeln!(
             out,
             "  {:<9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
@@ -151,6 +160,45 @@ impl RequestClass {
     }
 }
 
+/// Writes how much of something there is; where its text is too long for a line, it goes on below itself.
+fn write_hanging(out: &mut dyn io::Write, time: &str, text: &str) -> io::Result<()> {
+    let mut before = format!("  {time:>10}  ");
+    let mut rest = text.to_owned();
+    while !rest.is_empty() {
+        let room = WIDTH.saturating_sub(before.chars().count());
+        let (line, behind) = text::split_at_space(&rest, room);
+        writeln!(out, "{before}{line}")?;
+        before = " ".repeat(INDENT);
+        rest = behind;
+    }
+    Ok(())
+}
+
+/// `21,344`
+fn with_commas(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<&str> = (0..digits.len())
+        .filter(|n| (digits.len() - n).is_multiple_of(3) || *n == 0)
+        .map(|n| {
+            let length = match (digits.len() - n) % 3 {
+                0 => 3,
+                first => first,
+            };
+            digits.get(n..n + length).unwrap_or_default()
+        })
+        .collect();
+    groups.join(",")
+}
+
+/// `…/run/app.sock`: paths differ at their ends.
+fn cut_beginning(text: &str, width: usize) -> String {
+    let count = text.chars().count();
+    match count.checked_sub(width) {
+        None | Some(0) => text.to_owned(),
+        Some(over) => format!("…{}", text.chars().skip(over + 1).collect::<String>()),
+    }
+}
+
 /// Writes a line, cut to what a terminal has room for.
 fn write_line(out: &mut dyn io::Write, line: &str) -> io::Result<()> {
     writeln!(out, "{}", text::cut_chars(line, WIDTH))
@@ -174,14 +222,14 @@ impl SlowRequests {
     ) -> io::Result<()> {
         let Self { from_percentile: from, count, mean_ns, fast_mean_ns, excess } = self;
         let more = *mean_ns - *fast_mean_ns;
+        let count = with_commas(*count);
         let begin = format!("  the slow ones (p{from} and above: {count}, {mean_ns} on average)");
         if excess.is_empty() {
             return writeln!(out, "{begin} have nothing that stands out");
         }
         writeln!(out, "{begin} have {more} more than the fast half:")?;
         for one in excess.iter().take(most) {
-            let line = format!("  {:>10}  {}", one.excess_ns.to_string(), one.culprit.text);
-            write_line(out, &line)?;
+            write_hanging(out, &one.excess_ns.to_string(), &one.culprit.text)?;
         }
         if let Some(Excess { without, .. }) = excess.first() {
             let (least, now) = (without.p99_ns, latency.p99_ns);
@@ -199,5 +247,36 @@ impl RequestBand {
             Some(first) => writeln!(out, "  {} {}", first.mean_ns, first.text),
             None => writeln!(out),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cut_beginning, with_commas, write_hanging};
+
+    #[test]
+    fn numbers_have_commas() {
+        for (number, text) in
+            [(0, "0"), (999, "999"), (1_000, "1,000"), (21_344, "21,344"), (1_234_567, "1,234,567")]
+        {
+            assert_eq!(with_commas(number), text);
+        }
+    }
+
+    #[test]
+    fn long_paths_keep_their_ends() {
+        assert_eq!(cut_beginning("unix /run/app.sock", 18), "unix /run/app.sock");
+        assert_eq!(cut_beginning("unix /run/app.sock", 9), "…app.sock");
+    }
+
+    #[test]
+    fn long_culprits_go_on_below() {
+        let mut out = Vec::new();
+        let text = "python3 9560 report_job.py sleeps in build_report (report_job.py:5), 400 ms at a time while 1 thread waits";
+        write_hanging(&mut out, "16.1 ms", text).unwrap();
+        let expected = "     16.1 ms  python3 9560 report_job.py sleeps in build_report (report_job.py:5), 400 ms at a time
+                while 1 thread waits
+";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

@@ -101,7 +101,10 @@ struct ThreadEntry {
 pub(super) fn build_requests(requests: &Requests) -> PageRequests {
     let start = requests.window.start_ns.0;
     let all = requests.classes.len() as u64 + requests.summed_up.classes;
-    let classes: Vec<_> = (requests.classes.iter().take(MAX_CLASSES))
+    // Those come first of which it is known that they are requests.
+    let (known, unknown): (Vec<_>, Vec<_>) =
+        requests.classes.iter().partition(|class| class.roles_known);
+    let classes: Vec<_> = (known.into_iter().chain(unknown).take(MAX_CLASSES))
         .map(|class| class_entry(class, start))
         .collect();
     PageRequests {

@@ -179,7 +179,7 @@ function slowest(request) {
     const lane = el('div', {});
     onWidth(lane, () => lane.replaceChildren(laneOf(thread, request.ns, lane.clientWidth)));
     return el('div', { class: 'request-lane' },
-      el('span', { title: `${thread.name}, ${thread.role}` }, thread.name, el('small', {}, ` ${thread.role}`)), lane);
+      el('span', { title: `${thread.role}: ${thread.name}` }, el('small', {}, `${thread.role}: `), thread.name), lane);
   });
   const parts = request.parts.slice(0, 3).map((part) => `${time(part.ns)} ${part.text}`);
   return el('div', { class: 'request' },
