@@ -10,7 +10,7 @@ use offwake_analysis::{
     timeline::{Timeline, WaitIndex},
 };
 use offwake_recording::{
-    FileId, FileKind, OpenFile, Recording, SocketRole, StackRef, ThreadKind, WakeContext,
+    FileId, FileKind, OpenFile, Recording, SocketRole, StackRef, ThreadKind, Wait, WakeContext,
     units::{Nanos, Tgid, Tid},
 };
 
@@ -859,27 +859,38 @@ fn a_server_that_was_awake_when_it_was_asked_has_the_time_since_its_answer_befor
     assert_eq!(scene.blame(), ticks(&[("work 20", 6), ("work 30", 12)]));
 }
 
+/// The last frames of threads that wait in the pools of Go's and tokio's runtimes.
+const PARKED: [&[&str]; 2] = [
+    &["app runtime.futex", "app runtime.stopm"],
+    &[
+        "app std::sys::pal::unix::futex::futex_wait",
+        "app tokio::runtime::scheduler::multi_thread::park::park_condvar",
+    ],
+];
+
 #[test]
 fn one_thread_asks_and_another_gets_the_answer() {
     // 20 asks and goes to sleep in its runtime's pool; 21 polls, gets the answer and hands it on.
     let (asks, polls) = (LOOP, LOOP + 1);
-    let mut scene = Scene::new(24)
-        .thread(A, RECVFROM, "##..................####", &[asks])
-        .thread(asks, FUTEX, "..####............r#####", &[polls, polls])
-        .thread(polls, EPOLL_WAIT, "..##....#....#...#######", &[A, B, B, U])
-        .thread(U, RECVFROM, "...#####.......#########", &[asks])
-        .thread(B, RECVFROM, "######..########..######", &[polls, polls]);
-    let parked = user(&mut scene.recording, LOOP, &["app runtime.futex", "app runtime.stopm"]);
-    edit(&mut scene.recording, |waits| {
-        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(asks)) {
-            wait.user_stack = parked;
-        }
-    });
-    let blame = scene.in_loop_process(&[asks, polls]).blame();
-    // 20 is queued for a tick, and works for one before it answers and for three before it asks.
-    let expected =
-        [("cpu_queue 20", 1), ("work 20", 2), ("work 21", 1), ("work 30", 7), ("timer", 7)];
-    assert_eq!(blame, ticks(&expected));
+    for parked in PARKED {
+        let mut scene = Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[asks])
+            .thread(asks, FUTEX, "..####............r#####", &[polls, polls])
+            .thread(polls, EPOLL_WAIT, "..##....#....#...#######", &[A, B, B, U])
+            .thread(U, RECVFROM, "...#####.......#########", &[asks])
+            .thread(B, RECVFROM, "######..########..######", &[polls, polls]);
+        let parked = user(&mut scene.recording, LOOP, parked);
+        edit(&mut scene.recording, |waits| {
+            for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(asks)) {
+                wait.user_stack = parked;
+            }
+        });
+        let blame = scene.in_loop_process(&[asks, polls]).blame();
+        // 20 is queued for a tick, and works for one before it answers and for three before it asks.
+        let expected =
+            [("cpu_queue 20", 1), ("work 20", 2), ("work 21", 1), ("work 30", 7), ("timer", 7)];
+        assert_eq!(blame, ticks(&expected));
+    }
 }
 
 /// A thread of the loop's own process wakes it from time to time (a ticker). U's answer for A comes while
@@ -923,6 +934,124 @@ fn a_full_pool_is_waited_for() {
         .in_loop_process(&[LOOP, pool]);
     // [2, 4): the loop works on A's request itself.
     assert_eq!(scene.blame(), ticks(&[("work 20", 6), ("work 21", 12)]));
+}
+
+/// A had a thread of the pool asked before, which has somebody else's job since, or A's next one. Another thread of
+/// the pool, busy throughout, gets done while the loop is awake for the first one's result.
+#[test]
+fn of_two_threads_of_a_pool_that_get_done_at_once_either_may_have_done_the_job() {
+    let (one, other) = (LOOP + 1, LOOP + 2);
+    let blame = |life_of_other: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "###...###...........####", &[LOOP, LOOP])
+            .thread(LOOP, EPOLL_WAIT, ".#.##.#..##.......######", &[other, A, one, A, one])
+            .thread(one, FUTEX, "....##############......", &[LOOP])
+            .thread(other, FUTEX, life_of_other, &[])
+            .in_loop_process(&[LOOP, one, other])
+            .blame_of_wait(1)
+    };
+    assert_eq!(blame("###################....."), ticks(&[("event_loop", 9), ("work 20", 2)]));
+    // The other one has been done for long.
+    assert_eq!(blame("##......................"), ticks(&[("work 20", 2), ("work 21", 9)]));
+}
+
+/// One thread of a pool gets A's job, and another one somebody else's right after: each asks a server. The first one has
+/// its answer, and the loop A's, as the other still waits for its own.
+#[test]
+fn what_a_thread_of_a_pool_still_waits_for_was_not_waited_for() {
+    let (one, other) = (LOOP + 1, LOOP + 2);
+    let blame = |life_of_other: &str, wakers_of_other: &[u32]| {
+        let mut scene = Scene::new(24)
+            .thread(A, RECVFROM, "##..............########", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..##.........#####......", &[A, B])
+            .thread(B, RECVFROM, "#############...########", &[LOOP])
+            .thread(one, RECVFROM, "...##.........###.......", &[LOOP, U])
+            .thread(other, RECVFROM, life_of_other, wakers_of_other)
+            .thread(U, RECVFROM, "....##########..........", &[one])
+            .thread(V, RECVFROM, ".....#############......", &[other])
+            .in_loop_process(&[LOOP, one, other]);
+        let idle = user(&mut scene.recording, LOOP, &["libjvm.so CompileQueue::get"]);
+        edit(&mut scene.recording, |waits| {
+            let is_by_loop = |wait: &Wait| wait.wake.is_none_or(|it| it.current.tgid == Tgid(LOOP));
+            let of_pool = |wait: &&mut Wait| [Tid(one), Tid(other)].contains(&wait.tid);
+            for wait in waits.iter_mut().filter(of_pool).filter(|wait| is_by_loop(wait)) {
+                (wait.user_stack, wait.syscall) = (idle, syscall(FUTEX, [0x10, 0, 0, 0, 0, 0]));
+            }
+        });
+        scene.blame()
+    };
+    let expected = ticks(&[("event_loop", 11), ("work 20", 3)]);
+    assert_eq!(blame("....##............####..", &[one, V]), expected);
+    // The other one waits for its next job: whoever gets V's answer, the loop may have had it.
+    let expected = ticks(&[("work 20", 4), ("work 21", 1), ("work 22", 1), ("work 50", 8)]);
+    assert_eq!(blame("....##..................", &[one]), expected);
+}
+
+/// A has sent two requests at once. As the loop answers the first one, before A has a CPU, it asks U for the second; and
+/// then V, for somebody whose request came meanwhile.
+#[test]
+fn what_the_loop_asks_as_it_answers_may_be_for_the_next_request_of_the_same_client() {
+    let blame = |answers: u32, life_of_u: &str, life_of_v: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "#....r#.............####", &[LOOP, LOOP])
+            .thread(LOOP, EPOLL_WAIT, "....####..........######", &[U, answers])
+            .thread(U, RECVFROM, life_of_u, &[LOOP])
+            .thread(V, RECVFROM, life_of_v, &[LOOP])
+            .blame_of_wait(1)
+    };
+    let (done, at_work) = ("####.#############......", "####.###################");
+    let unknown = ticks(&[("event_loop", 11), ("work 20", 2)]);
+    assert_eq!(blame(U, done, ".......############....."), unknown);
+    assert_eq!(blame(V, "####.##############.....", ".......###########......"), unknown);
+    // Only one of them gets done.
+    let of_u = ticks(&[("work 20", 2), ("work 30", 11)]);
+    assert_eq!(blame(U, done, ".......#################"), of_u);
+    let of_v = ticks(&[("work 20", 2), ("work 50", 11)]);
+    assert_eq!(blame(V, at_work, ".......###########......"), of_v);
+}
+
+/// A is answered upon an event of a device. The loop has asked V in a slice that A's request had begun; or in B's, in
+/// which A's request came.
+#[test]
+fn what_comes_from_outside_may_be_what_was_waited_for() {
+    let blame = |life_of_a: &str, client: u32, life_of_v: &str| {
+        let mut scene = Scene::new(24)
+            .thread(A, RECVFROM, life_of_a, &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..####..........########", &[client, TIMER])
+            .thread(B, RECVFROM, "########################", &[])
+            .thread(V, RECVFROM, life_of_v, &[LOOP]);
+        edit(&mut scene.recording, |waits| {
+            let second = waits.iter_mut().filter(|wait| wait.tid == Tid(LOOP)).nth(1);
+            second.and_then(|wait| wait.wake.as_mut()).expect("a wake").context =
+                WakeContext::Hardirq(24);
+        });
+        scene.blame()
+    };
+    let (at_work, done) = ("....####################", "....#############_______");
+    let (came_first, came_later) = ("##..................####", "###.................####");
+    for life_of_v in [at_work, done] {
+        let nobodys = ticks(&[("work 20", 4), ("event_loop", 13)]);
+        assert_eq!(blame(came_later, B, life_of_v), nobodys);
+        let of_v = ticks(&[("work 20", 6), ("work 50", 12)]);
+        assert_eq!(blame(came_first, A, life_of_v), of_v);
+    }
+}
+
+/// The slice in which the loop asked V was begun by A, but with an earlier request, which it has had the answer to. U,
+/// which the loop has asked unseen, gets done in the slice in which A is answered.
+#[test]
+fn what_was_asked_upon_an_answered_request_was_not_asked_for_the_next() {
+    let blame = |life_of_u: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "###.###.............####", &[LOOP, LOOP])
+            .thread(LOOP, EPOLL_WAIT, ".#.##..##........######.", &[U, A, A, V])
+            .thread(V, RECVFROM, "...##############.......", &[LOOP])
+            .thread(U, RECVFROM, life_of_u, &[])
+            .blame_of_wait(1)
+    };
+    assert_eq!(blame("###################....."), ticks(&[("event_loop", 10), ("work 20", 3)]));
+    // It was V's connection that A's request had waited for.
+    assert_eq!(blame("##......................"), ticks(&[("work 20", 3), ("work 50", 10)]));
 }
 
 /// The loop asks U for A, and U waits for B, a client of another loop of the same process. That one has

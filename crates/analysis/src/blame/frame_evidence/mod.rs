@@ -108,6 +108,9 @@ const WORKER_LOOPS: &[&str] = &[
     "fpm_event_loop",
     // Rust's pools.
     "tokio::runtime::blocking::pool::Inner::run",
+    // Of several workers of tokio's, all but the one that polls.
+    "tokio::runtime::scheduler::multi_thread::park::Inner::park_condvar",
+    "tokio::runtime::scheduler::multi_thread::park::park_condvar",
     "rayon_core::sleep::Sleep::sleep",
 ];
 

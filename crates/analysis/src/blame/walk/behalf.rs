@@ -4,11 +4,11 @@ use std::cell::OnceCell;
 
 use offwake_recording::units::{Nanos, Timestamp};
 
-use crate::timeline::{State, ThreadIndex, WaitIndex};
+use crate::timeline::{Interval, State, ThreadIndex, WaitIndex};
 
 use super::{
     super::{
-        WakeSource,
+        ConnectionSide, WakeSource,
         process_wakes::{Ask, AskSearch},
         slices::{MAX_SLICE_INTERVALS, SliceOrigin, SliceStart, begins_slice},
         timed_retries::is_same_wait,
@@ -185,10 +185,12 @@ impl<'b> Walker<'b> {
             return false;
         }
         let Some(process) = self.blame.timeline.process_of_thread(leg.thread) else { return false };
-        let range = (self.find_awake_since(rest.from), rest.to);
+        let awake_since = self.find_awake_since(rest.from);
+        let range = (self.find_possibly_asked_since(rest, leg), rest.to);
         self.blame.open_asks_of(process, range, leg.to).any(|other| {
             other.callee != ask.callee
-                && self.find_slice_start(other.asker, other.at).is_none()
+                && (other.at < awake_since
+                    || self.find_slice_start(other.asker, other.at).is_none())
                 && self.blame.is_ask_by_side(&other)
                 && self.is_ask_done_meanwhile(&other, rest, leg)
         })
@@ -216,6 +218,43 @@ impl<'b> Walker<'b> {
     pub(super) fn is_ask_done_meanwhile(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
         let done = self.find_return_to_work_wait(ask);
         done.is_some_and(|done| done >= rest.to && self.is_soon_after(leg.to, ask.callee, done))
+            && !self.is_answer_awaited(ask, leg.to)
+    }
+
+    /// Returns whether the thread that asked still waits for the answer at `at`, in the middle of the job that it asked
+    /// for: what the loop answers somebody with then is not that.
+    ///
+    /// ```text
+    /// loop  ..poll..[ a job for A, one for B ]....poll....[ a result, answers A ]..
+    /// one   ..........[ asks U ]----- waits for U ------^## A's result
+    /// other ..........[ asks V ]----- waits for V ------------------------^##
+    /// ```
+    pub(super) fn is_answer_awaited(&self, ask: &Ask, at: Timestamp) -> bool {
+        let timeline = self.blame.timeline;
+        let Some(track) = timeline.thread(ask.asker).map(|life| &life.track) else { return false };
+        let end = track.count_begun_before(at, track.len());
+        let mut since_ask = (end.saturating_sub(MAX_SLICE_INTERVALS)..end)
+            .rev()
+            .map_while(|place| track.get(place).filter(|interval| interval.to > ask.at));
+        let wait_of = |interval: Interval| match interval.state {
+            State::Blocked(wait) => self.blame.pattern(wait).map(|(_, pattern)| (wait, pattern)),
+            State::OnCpu | State::Runnable(_) | State::Throttled(_) | State::Lost => None,
+        };
+        let is_awaited = |interval: Interval| {
+            let Some((wait, pattern)) = wait_of(interval) else { return false };
+            let is_by_callee = || {
+                let process = |thread| timeline.process_of_thread(thread);
+                let waker = self.blame.recorded_waker_thread(wait);
+                waker.is_some_and(|(waker, _)| process(waker) == process(ask.callee))
+            };
+            interval.to > at
+                && pattern.expects == Expects::Answer
+                && (pattern.side == ConnectionSide::Asking || is_by_callee())
+        };
+        let is_same_job =
+            |interval| !wait_of(interval).is_some_and(|(_, pattern)| begins_slice(pattern));
+        since_ask.next().is_some_and(|last| is_same_job(last) && is_awaited(last))
+            && since_ask.all(is_same_job)
     }
 
     /// Returns whether `done` is at most [`DONE_AFTER_ANSWER`] later than `at`. The time in which a thread waits
@@ -247,8 +286,10 @@ impl<'b> Walker<'b> {
             // What began it nobody saw, or it came from outside of every thread.
             let Some(begun) = self.find_slice_start(ask.asker, ask.at) else { return true };
             if begun.waited_for != WorkWait::Answer {
+                // What was asked for an earlier request of the waiter's is none of its concern either.
                 return begun.waited_for == WorkWait::Request
-                    && !self.threads.is_waiter(begun.giver);
+                    && (!self.threads.is_waiter(begun.giver)
+                        || begun.at < self.find_possibly_asked_since(rest, leg));
             }
             let Some((answer, _)) = self.blame.find_slice_wait(ask.asker, ask.at) else {
                 return true;
@@ -330,7 +371,7 @@ impl<'b> Walker<'b> {
         leg.asks != Some(answered)
             && (self
                 .blame
-                .open_asks_of(process, (self.find_awake_since(rest.from), rest.to), leg.to)
+                .open_asks_of(process, (self.find_possibly_asked_since(rest, leg), rest.to), leg.to)
                 .any(|ask| ask.callee != answered && self.is_ask_done_meanwhile(&ask, rest, leg))
                 || self.may_other_have_answered(wait, leg))
     }

@@ -39,6 +39,13 @@ const MIN_ASLEEP_PER_AWAKE: u64 = 50;
 /// How many threads that a loop asked for one waiter are told apart. Of more, any may have answered.
 const MAX_OPEN_ASKS: usize = 16;
 
+/// The time in which a thread was awake before it began to wait.
+struct AwakeBefore {
+    woken: Timestamp,
+    /// When it had come to a CPU.
+    from: Timestamp,
+}
+
 /// Where a walk goes on after a wait for work.
 pub(super) enum WorkStep {
     /// It was no such wait: the wait itself has to be walked.
@@ -349,8 +356,17 @@ impl Walker<'_> {
         (blocked, rest): (TimeRange, TimeRange),
         leg: &Leg,
     ) -> WorkStep {
-        if self.find_open_ask(rest, leg).is_some() {
-            return self.walk_unasked(wait, pattern, rest, leg);
+        let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
+        match self.find_open_ask(rest, leg) {
+            Some(ask) if self.is_surely_for_waiter(&ask, rest) => {
+                return self.walk_unasked(wait, pattern, rest, leg);
+            }
+            // The loop asked in somebody else's slice. What the waiter gets may as well have come from outside.
+            Some(_) => {
+                self.push(NOT_EXPLAINED, rest.length(), at);
+                return WorkStep::Done;
+            }
+            None => {}
         }
         let kind = match self.blame.wake_source(wait) {
             WakeSource::External(external) => BlameKind::External(external),
@@ -359,8 +375,7 @@ impl Walker<'_> {
             }
             WakeSource::Task(_) => return WorkStep::NoWorkWait,
         };
-        let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
-        if kind == BlameKind::External(External::Timer) && self.may_other_have_answered(wait, leg) {
+        if matches!(kind, BlameKind::External(_)) && self.may_other_have_answered(wait, leg) {
             self.push(NOT_EXPLAINED, rest.length(), at);
             return WorkStep::Done;
         }
@@ -399,9 +414,27 @@ impl Walker<'_> {
             }
             AskSearch::Found(ask)
                 if !is_for_waiter(self, &ask)
+                    && ask.at < self.find_awake_since(rest.from)
+                    && ask.at >= self.find_possibly_asked_since(rest, leg)
+                    && self.is_done_meanwhile(rest, leg) =>
+            {
+                self.push(NOT_EXPLAINED, rest.length(), at);
+                WorkStep::Done
+            }
+            AskSearch::Found(ask)
+                if !is_for_waiter(self, &ask)
                     && (self.is_done_meanwhile(rest, leg) || self.is_timer_due(wait, leg)) =>
             {
                 self.walk_unasked(wait, pattern, rest, leg)
+            }
+            // What another thread of the pool was done with may have been the waiter's.
+            AskSearch::Found(ask)
+                if is_own_process
+                    && !is_for_waiter(self, &ask)
+                    && self.may_other_have_answered(wait, leg) =>
+            {
+                self.push(NOT_EXPLAINED, rest.length(), at);
+                WorkStep::Done
             }
             AskSearch::Found(ask)
                 if is_sure
@@ -662,7 +695,9 @@ impl Walker<'_> {
         let behalf = self.behalf_of_waiter(rest, leg);
         let range = (behalf.awake_since(), rest.to);
         self.blame.find_open_asks(process, range, leg.to, MAX_OPEN_ASKS, |ask, begun| {
-            behalf.includes(ask, || begun) && self.is_proven_ask(ask)
+            behalf.includes(ask, || begun)
+                && self.is_proven_ask(ask)
+                && !self.is_answer_awaited(ask, leg.to)
         })
     }
 
@@ -701,20 +736,42 @@ impl Walker<'_> {
     /// until then it asked nobody. It asked in that time: on a busy machine, the answer can be under way before it
     /// gets to wait.
     pub(super) fn find_awake_since(&self, from: Timestamp) -> Timestamp {
-        let awake_since = || {
-            let track = &self.blame.timeline.thread(self.threads.last_waiter()?)?.track;
-            let end = track.count_begun_before(from, track.len());
-            let mut came_to_cpu = from;
-            for place in (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev() {
-                let interval = track.get(place)?;
-                match interval.state {
-                    State::Blocked(_) => return Some(came_to_cpu.min(from)),
-                    State::OnCpu | State::Lost => came_to_cpu = interval.from,
-                    State::Runnable(_) | State::Throttled(_) => {}
+        self.find_awake_before(from).map_or(from, |awake| awake.from)
+    }
+
+    /// Returns when the thread that waits from `from` on had last been woken before, and since when it then was on a
+    /// CPU.
+    fn find_awake_before(&self, from: Timestamp) -> Option<AwakeBefore> {
+        let track = &self.blame.timeline.thread(self.threads.last_waiter()?)?.track;
+        let end = track.count_begun_before(from, track.len());
+        let mut came_to_cpu = from;
+        for place in (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev() {
+            let interval = track.get(place)?;
+            match interval.state {
+                State::Blocked(_) => {
+                    let woken = interval.to.min(from);
+                    return Some(AwakeBefore { woken, from: came_to_cpu.min(from) });
                 }
+                State::OnCpu | State::Lost => came_to_cpu = interval.from,
+                State::Runnable(_) | State::Throttled(_) => {}
             }
-            None
-        };
-        awake_since().unwrap_or(from)
+        }
+        None
+    }
+
+    /// Returns since when something may have been asked for the waiter: since it was last answered, if its request is
+    /// not seen. It may have sent that before, right behind another one (pipelining), and the loop asks as soon as it
+    /// has answered the one before.
+    ///
+    /// ```text
+    /// A     --two requests--+== waits ==+ runnable +#+======== waits ========+--
+    /// loop  ..poll...................[ answers A, asks U ]..poll..
+    /// ```
+    pub(super) fn find_possibly_asked_since(&self, rest: TimeRange, leg: &Leg) -> Timestamp {
+        let Some(awake) = self.find_awake_before(rest.from) else { return rest.from };
+        match self.requests_of_waiters(leg.thread, rest).next() {
+            Some(_) => awake.from,
+            None => awake.woken,
+        }
     }
 }
