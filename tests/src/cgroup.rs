@@ -97,6 +97,32 @@ impl Cgroup {
         Ok(cgroup)
     }
 
+    /// Makes a cgroup whose processes may read so often a second from a disk, which is told by its numbers: `7:0`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no controller of block devices, or it can't be written to.
+    pub fn with_slow_disk(name: &str, disk: &str, reads_per_second: u32) -> Result<Self> {
+        let mounts =
+            fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
+        let (root, file, limit) = match v1_root(&mounts, "blkio") {
+            Some(root) => {
+                (root, "blkio.throttle.read_iops_device", format!("{disk} {reads_per_second}"))
+            }
+            None => {
+                let root = v2_root(&mounts).context("no cgroup hierarchy has block devices")?;
+                fs::write(root.join("cgroup.subtree_control"), "+io")
+                    .context("the v2 hierarchy has no controller of block devices")?;
+                (root, "io.max", format!("{disk} riops={reads_per_second}"))
+            }
+        };
+        let cgroup = Self::make(root.join(format!("offwake-test-{}-{name}", std::process::id())))?;
+        let path = cgroup.path.join(file);
+        fs::write(&path, &limit)
+            .with_context(|| format!("cannot write {limit} to {}", path.display()))?;
+        Ok(cgroup)
+    }
+
     /// What the kernel has counted of the quota of a cgroup with a CPU quota.
     ///
     /// # Errors

@@ -1,13 +1,16 @@
 //! Which disk a wait is for, and whom the same disk keeps waiting: filesystems on loop devices, and
 //! programs that write to them.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
     case::{Case, at_least},
+    cgroup::Cgroup,
     loop_disk::LoopDisk,
+    offwake::Offwake,
     paths,
+    programs::{Compiled, Program, Source},
     report::{Blame, FindingDisk, Named},
     workload::Workload,
 };
@@ -104,5 +107,58 @@ fn who_writes_to_another_device_on_the_same_disk_is_one() -> Result<()> {
     let expected =
         [(Some(case.pid("neighbour")), None), (Some(case.pid("stranger")), Some(second.as_str()))];
     ensure!(others(&disk) == BTreeSet::from(expected), "{expected:?}: {disk:?}");
+    Ok(())
+}
+
+/// Two threads want one page that a slow disk has. The second one comes as the first one waits for it, and waits until
+/// the page is unlocked: for the same disk, and nobody else. Another process writes to that disk.
+#[test]
+fn who_wants_a_page_that_is_being_read_waits_for_its_disk() -> Result<()> {
+    let scratch = paths::scratch_directory()?;
+    let mount_point = scratch.path().join("disk");
+    let disk = LoopDisk::make(Path::new("/dev/shm"), &mount_point)?;
+    let name = disk.name()?;
+    let numbers = fs::read_to_string(format!("/sys/block/{name}/dev"))?;
+    let cgroup = Cgroup::with_slow_disk("page-readers", numbers.trim(), 25)?;
+    let flags = &["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+    let compiled = Compiled::compile_one(Source { compiler: "cc", file: "page_readers.c", flags })?;
+    let start = |what: &str, file: &str| {
+        let mut command = Command::new(compiled.path("page_readers"));
+        command.arg(what).arg(mount_point.join(file));
+        Program::start_and_wait(&mut command, paths::scratch_directory()?)
+    };
+    let (readers, writer) = (start("read", "page")?, start("write", "written")?);
+    cgroup.adopt(readers.pid())?;
+    let pid = readers.pid().to_string();
+    let arguments = ["-p", &pid, "-d", "3s", "--budget", "none", "-o", "x.json"];
+    let outcome = Offwake::profile()?.args(arguments).run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report("x.json")?;
+    let writer_pid = writer.pid();
+    drop((readers, writer));
+    for thread in ["first", "second"] {
+        let tid = report.threads.iter().find(|it| it.comm == thread).context(thread)?.tid;
+        let waits = report.waits_of(tid, Some("disk"));
+        let blame: Vec<_> = waits.flat_map(|waits| &waits.blame).collect();
+        let sum = |holds: &dyn Fn(&Blame) -> bool| -> u64 {
+            blame.iter().filter(|blame| holds(blame)).map(|blame| blame.ns).sum()
+        };
+        let (all, of_disk) = (sum(&|_| true), sum(&|blame| blame.kind == "disk"));
+        // The kernel's workers and the first reader are on the way.
+        let wrong = sum(&|blame| blame.chain.iter().any(|hop| hop.tgid == writer_pid));
+        println!(
+            "| {thread}: {all} ns waited for the disk, {of_disk} on it, {wrong} on the writer |"
+        );
+        ensure!(all > 1_000_000_000, "{thread} hardly waited: {all} ns");
+        ensure!(at_least(of_disk, 0.9, all), "{thread}: {of_disk} of {all} ns: {blame:#?}");
+        ensure!(wrong == 0, "{thread}: {wrong} of {all} ns are on the writer: {blame:#?}");
+    }
+    let finding = report.findings.first().context("no finding")?;
+    let words = format!("waits for the disk {name} (ext4, ");
+    ensure!(finding.text.contains(&words), "{words}: {finding:#?}");
+    let found = finding.disk.as_ref().context("no disk")?;
+    let file = found.file.as_deref().context("no file")?;
+    ensure!(Path::new(file) == mount_point.join("page"), "{found:?}");
+    ensure!(others(found) == BTreeSet::from([(Some(writer_pid), None)]), "{writer_pid}: {found:?}");
     Ok(())
 }
