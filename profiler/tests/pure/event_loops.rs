@@ -1054,6 +1054,26 @@ fn what_was_asked_upon_an_answered_request_was_not_asked_for_the_next() {
     assert_eq!(blame("##......................"), ticks(&[("work 20", 3), ("work 50", 10)]));
 }
 
+/// All threads of a pool are busy with others' jobs when A asks; the first that gets done does A's job after it.
+#[test]
+fn where_all_threads_of_a_pool_are_busy_the_first_that_gets_done_is_waited_for() {
+    let (one, other) = (LOOP + 1, LOOP + 2);
+    let blame = |life_of_other: &str| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "###.................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, ".#.###..........########", &[other, A, one])
+            .thread(one, FUTEX, "########################", &[])
+            .thread(other, FUTEX, life_of_other, &[LOOP])
+            .in_loop_process(&[LOOP, one, other])
+            .blame()
+    };
+    let expected = ticks(&[("work 20", 7), ("work 21", 10)]);
+    assert_eq!(blame("########################"), expected);
+    // The other one waited for a job meanwhile, and may have got A's.
+    let expected = ticks(&[("event_loop", 13), ("work 20", 4)]);
+    assert_eq!(blame("########..##############"), expected);
+}
+
 /// The loop asks U for A, and U waits for B, a client of another loop of the same process. That one has
 /// its work from the first loop, which waits for it by then: before, nobody was waited for.
 #[test]

@@ -9,6 +9,7 @@ use crate::timeline::{Interval, State, ThreadIndex, WaitIndex};
 use super::{
     super::{
         ConnectionSide, WakeSource,
+        cause::Cause,
         process_wakes::{Ask, AskSearch},
         slices::{MAX_SLICE_INTERVALS, SliceOrigin, SliceStart, begins_slice},
         timed_retries::is_same_wait,
@@ -412,6 +413,48 @@ impl<'b> Walker<'b> {
                     && !self.threads.is_waiter(server)
                     && self.has_cpu_between(server, place.to, leg.to)
             })
+    }
+
+    /// Returns whether all threads that do jobs for the loop were at one all along, until the loop answered, and none
+    /// else of its process was given anything. Then the waiter's job waited for any of them to be done, and the one that
+    /// woke the loop was the first.
+    ///
+    /// ```text
+    /// A     --asks--+=============== waits ==============+--
+    /// loop  ..poll..[ queues a job ]....poll....[ a result, answers A ]
+    /// one   ---- at a job for B -------------+###
+    /// other ---- at a job for B -------------------------------------
+    /// ```
+    pub(super) fn is_pool_full(&self, rest: TimeRange, leg: &Leg) -> bool {
+        let timeline = self.blame.timeline;
+        let Some(process) = timeline.process_of_thread(leg.thread) else { return false };
+        let answering = self.blame.answering_threads(process);
+        // A wait for a job is one for something to be handed over.
+        let is_free = |interval: Interval| match interval.state {
+            State::Blocked(wait) => self.blame.pattern(wait).is_none_or(|(_, pattern)| {
+                begins_slice(pattern)
+                    || (pattern.cause == Cause::Futex && pattern.expects == Expects::Answer)
+            }),
+            State::OnCpu | State::Runnable(_) | State::Throttled(_) | State::Lost => false,
+        };
+        let is_full = |&thread: &ThreadIndex| {
+            let Some(track) = timeline.thread(thread).map(|life| &life.track) else { return false };
+            let end = track.count_begun_before(leg.to, track.len());
+            let first = end.saturating_sub(MAX_SLICE_INTERVALS);
+            let reaches_back = track.get(first).is_none_or(|interval| interval.from <= rest.from);
+            let mut since = (first..end)
+                .rev()
+                .map_while(|place| track.get(place).filter(|interval| interval.to > rest.from));
+            // Who never was given a job may be no thread of the pool.
+            let is_of_pool = answering.contains(&thread);
+            let may_have_job = |it: Interval| {
+                it.state == State::Lost || (is_free(it) && (is_of_pool || it.to <= leg.to))
+            };
+            reaches_back && !since.any(may_have_job)
+        };
+        let mut others =
+            self.blame.threads_of(process).iter().filter(|&&thread| thread != leg.thread);
+        (1..=MAX_ANSWERING).contains(&answering.len()) && others.all(is_full)
     }
 
     fn has_cpu_between(&self, thread: ThreadIndex, from: Timestamp, to: Timestamp) -> bool {

@@ -431,7 +431,8 @@ impl Walker<'_> {
             AskSearch::Found(ask)
                 if is_own_process
                     && !is_for_waiter(self, &ask)
-                    && self.may_other_have_answered(wait, leg) =>
+                    && self.may_other_have_answered(wait, leg)
+                    && !self.is_pool_full(rest, leg) =>
             {
                 self.push(NOT_EXPLAINED, rest.length(), at);
                 WorkStep::Done
@@ -468,7 +469,11 @@ impl Walker<'_> {
             AskSearch::Unseen(before) if is_sure && pattern.work_wait == WorkWait::Answer => {
                 self.walk_unseen_ask(wait, before, rest, (leg, at))
             }
-            AskSearch::Unseen(_) if is_own_process && self.may_other_have_answered(wait, leg) => {
+            AskSearch::Unseen(_)
+                if is_own_process
+                    && self.may_other_have_answered(wait, leg)
+                    && !self.is_pool_full(rest, leg) =>
+            {
                 self.push(NOT_EXPLAINED, rest.length(), at);
                 WorkStep::Done
             }
