@@ -66,6 +66,23 @@ fn a_server_without_requests_is_said_to_be_mostly_idle_before_all_else() {
     assert!(String::from_utf8_lossy(&page).contains(MOSTLY_IDLE));
 }
 
+/// Goroutines and tasks that wait for each other have no thread: theirs look as if there was nothing to do.
+#[test]
+fn of_who_has_coroutines_it_is_not_said_that_there_was_nothing_to_do() {
+    for (function, coroutine) in [
+        ("app runtime.stopm", "goroutine"),
+        ("app tokio::runtime::scheduler::multi_thread::park::park_condvar", "task"),
+    ] {
+        let mut r = recording(LENGTH);
+        live(&mut r, 7, &format!("#{}r", ".".repeat(98)).repeat(30), 0);
+        waits_in(&mut r, FUTEX, [0x1000, 0x80, 0, 0, 0, 0], ["syscall", function]);
+        let text = screen(&mut r);
+        let said = format!("of 3.00 s, else no {coroutine} could go on: why is not seen");
+        let second = text.lines().nth(1).unwrap();
+        assert!(second.starts_with(MOSTLY_IDLE) && second.ends_with(&said), "{text}");
+    }
+}
+
 #[test]
 fn who_is_held_up_beside_idle_threads_is_not_idle() {
     for wait in ['.', '_'] {

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::Ledger,
+    blame::{Blame, Ledger},
     timeline::{ThreadIndex, Timeline},
 };
+
+use super::coroutines::{self, Coroutines};
 
 /// What the target's threads did with their time.
 pub(super) struct Activity<'a> {
@@ -22,10 +24,13 @@ pub(super) struct Activity<'a> {
     pub(super) idle_threads: u64,
     /// All other threads.
     pub(super) active_threads: u64,
+    /// What runs on the threads, if nothing is seen of it as it waits.
+    pub(super) coroutines: Option<Coroutines>,
 }
 
 impl<'a> Activity<'a> {
-    pub(super) fn new(timeline: &Timeline, ledgers: &'a [Ledger]) -> Self {
+    pub(super) fn new(blame: &Blame<'_>, ledgers: &'a [Ledger]) -> Self {
+        let timeline = blame.timeline();
         let mut activity = Self {
             ledgers,
             on_cpu: Nanos(0),
@@ -34,6 +39,7 @@ impl<'a> Activity<'a> {
             open: Nanos(0),
             idle_threads: 0,
             active_threads: 0,
+            coroutines: coroutines::find_kind(blame),
         };
         for (thread, ledger) in timeline.threads.iter().zip(ledgers) {
             if !thread.in_target {

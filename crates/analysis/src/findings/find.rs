@@ -59,7 +59,7 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
     let WaitMeanings { blame, programs, meanings, stopped, .. } = meanings;
     let WaitTrees { roots, mut open } = trees;
     let (recording, timeline) = (blame.recording(), blame.timeline());
-    let mut activity = Activity::new(timeline, ledgers);
+    let mut activity = Activity::new(blame, ledgers);
     let roots = join_less_known_roots(roots);
     let throttled = ThrottledTimes::new(recording, timeline);
     let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
@@ -214,6 +214,7 @@ fn rank(
         idle_ns: activity.idle,
         open_ns: activity.open,
         findings_left_out: left_out,
+        coroutines: activity.coroutines,
     };
     Findings { list, activity, target_program: None, hop_tree: HopTree::new(boxes) }
 }

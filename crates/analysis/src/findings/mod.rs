@@ -46,6 +46,7 @@ mod wait_meanings;
 mod who;
 mod write;
 
+pub use coroutines::Coroutines;
 pub(crate) use culprits::{
     Culprit, CulpritTime, CulpritWriter, ServerProgram, with_culprit_writer,
 };

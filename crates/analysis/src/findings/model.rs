@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use strum::IntoStaticStr;
 
-use super::hop_tree::HopTree;
+use super::{coroutines::Coroutines, hop_tree::HopTree};
 
 /// What kind of trouble a finding is. Earlier kinds come first on every screen.
 #[derive(
@@ -65,6 +65,9 @@ pub struct TargetActivity {
     pub open_ns: Nanos,
     /// How many findings there are that matter less than those that are listed.
     pub findings_left_out: u64,
+    /// What runs on the target's threads, if nothing is seen of it as it waits.
+    #[serde(skip)]
+    pub coroutines: Option<Coroutines>,
 }
 
 /// One thing that holds the target up.

@@ -104,10 +104,12 @@ pub(crate) fn mostly_idle(report: &Report) -> Option<String> {
         )
     });
     (is_little && activity.idle_ns > activity.active_ns && !is_stuck).then(|| {
-        format!(
-            "mostly idle: active for {} of {window}, else its threads waited for something to do",
-            activity.active_ns
-        )
+        let otherwise = match activity.coroutines {
+            // They may all wait for each other.
+            Some(kind) => format!("no {} could go on: why is not seen", kind.name()),
+            None => "its threads waited for something to do".to_owned(),
+        };
+        format!("mostly idle: active for {} of {window}, else {otherwise}", activity.active_ns)
     })
 }
 
