@@ -6,10 +6,9 @@
 //! ```
 
 use std::{
-    ffi::OsStr,
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
+    process::{Child, Command, Stdio},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -124,30 +123,6 @@ impl Engine {
             script,
         ])?;
         Ok(container)
-    }
-
-    /// Runs a program of the machine's in a container that sees the machine's processes and libraries, and has
-    /// these capabilities alone. Returns what it prints, on both streams, and how it ended.
-    ///
-    /// # Errors
-    ///
-    /// When it can't be started.
-    pub fn run_with_capabilities(
-        &self,
-        capabilities: &[&str],
-        volume: &Path,
-        words: &[&OsStr],
-    ) -> Result<Output> {
-        let mut docker = Command::new("docker");
-        docker.args(["--host", &self.host(), "run", "--rm", "--network=none", "--pid=host"]);
-        docker.args(["--cap-drop=ALL", "--workdir=/volume"]);
-        docker.args(capabilities.iter().map(|name| format!("--cap-add={name}")));
-        for directory in ["/lib", "/lib64", "/usr"] {
-            docker.arg("--volume").arg(format!("{directory}:{directory}:ro"));
-        }
-        docker.arg("--volume").arg(format!("{}:/volume", volume.display()));
-        docker.arg(IMAGE).args(words);
-        docker.output().context("no docker")
     }
 
     /// Makes a container that does not run.

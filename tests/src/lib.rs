@@ -29,6 +29,7 @@ pub mod programs;
 pub mod raw_events;
 pub mod report;
 pub mod report_tables;
+pub mod runc;
 pub mod spans;
 pub mod task_locals;
 pub mod thread_waits;

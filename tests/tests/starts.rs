@@ -2,7 +2,6 @@
 //! its caller had.
 
 use std::{
-    ffi::OsStr,
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown},
     path::Path,
@@ -11,10 +10,10 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
-    docker::Engine,
     offwake::{NOBODY, Offwake, Outcome},
     paths,
     process::descendants,
+    runc::{Bundle, User},
     workload::Workload,
 };
 
@@ -199,40 +198,44 @@ fn of_a_root_that_is_bounded_it_and_its_command_have_no_more_than_the_bounds() -
     Ok(())
 }
 
+/// Somebody's `docker run --cap-add`, by the program that Docker starts containers with.
 #[test]
 fn in_a_container_three_capabilities_are_enough_and_a_command_has_no_more() -> Result<()> {
-    let engine = Engine::start()?;
-    let volume = paths::scratch_directory()?;
-    let copy = volume.path().join("offwake");
-    fs::copy(paths::offwake_binary()?, &copy)?;
-    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
-    let profile = ["/volume/offwake", "profile", "-o", "x.json"];
-    let words: Vec<&OsStr> = profile.iter().chain(&COMMAND).map(OsStr::new).collect();
-    let needed = ["BPF", "PERFMON", "SYS_PTRACE"];
-    let outcome = engine.run_with_capabilities(&needed, volume.path(), &words)?;
-    let [stdout, stderr] =
-        [&outcome.stdout, &outcome.stderr].map(|said| String::from_utf8_lossy(said).into_owned());
-    if stderr.contains("unknown capability") {
-        // An engine that has no name for them can't give them. What is missing is said, in one line.
-        let given = ["SYS_ADMIN", "SYS_PTRACE"];
-        let outcome = engine.run_with_capabilities(&given, volume.path(), &words)?;
-        let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
-        ensure!(outcome.status.code() == Some(1) && said.lines().count() == 1, "{said}");
-        ensure!(said.contains("CAP_BPF"), "{said}");
-        ensure!(!volume.path().join("made").exists(), "the command ran: {said}");
-        return engine.end();
+    let run = |user: User, capabilities: &[&str], arguments: &[&str]| -> Result<Outcome> {
+        let offwake = Offwake::profile()?.binary(Path::new("runc"));
+        let volume = offwake.directory();
+        fs::set_permissions(volume, fs::Permissions::from_mode(0o777))?;
+        let copy = volume.join("offwake");
+        fs::copy(paths::offwake_binary()?, &copy)?;
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o755))?;
+        let words = [&["/volume/offwake", "profile", "-o", "x.json"], arguments].concat();
+        let bundle = Bundle::make(user, capabilities, volume, &words)?;
+        offwake.args(bundle.arguments()).run()
+    };
+    let three = ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_PTRACE"];
+    // Root in there stays that, with what the bounds allow; who is not has nothing left to give away.
+    for (user, sets) in [(User::Root, [NONE, THREE, THREE, NONE]), (User::Other(NOBODY), [NONE; 4])]
+    {
+        let outcome = run(user, &three, &COMMAND)?;
+        ensure!(outcome.status.success(), "{user:?}: {outcome}");
+        let given = sets_of(&outcome.stdout);
+        ensure!(given == sets.map(Some), "{user:?}: {given:?}: {outcome}");
+        let report = outcome.report("x.json")?;
+        ensure!(report.threads.iter().any(|thread| thread.comm == "sh"), "{:?}", report.threads);
+        ensure!(outcome.path("made").exists());
     }
-    ensure!(outcome.status.success(), "{stdout}{stderr}");
-    let sets = sets_of(&stdout);
-    ensure!(sets == [Some(NONE), Some(THREE), Some(THREE), Some(NONE)], "{sets:?}: {stdout}");
-    ensure!(volume.path().join("x.json").exists() && volume.path().join("made").exists());
-    // Without one of them it says which.
-    for missing in needed {
-        let others: Vec<&str> = needed.into_iter().filter(|name| *name != missing).collect();
-        let outcome = engine.run_with_capabilities(&others, volume.path(), &words)?;
-        let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
-        ensure!(outcome.status.code() == Some(1), "without {missing}: {said}");
-        ensure!(said.contains(&format!("CAP_{missing}")), "without {missing}: {said}");
+    // The machine's other processes, and their functions.
+    let workload = Workload::start("pipe")?;
+    let outcome = run(User::Root, &three, &["-d", "500ms", "-p", &workload.pids()])?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report("x.json")?;
+    ensure!(report.waits.iter().any(|waits| waits.has_frame("main")), "{:?}", report.waits);
+    // Without one of them it says which, in one line, and runs nothing.
+    for missing in three {
+        let others: Vec<&str> = three.into_iter().filter(|name| *name != missing).collect();
+        let outcome = run(User::Root, &others, &COMMAND)?;
+        outcome.check_failure(1, &[missing])?;
+        ensure!(!outcome.path("made").exists(), "the command ran: {outcome}");
     }
-    engine.end()
+    Ok(())
 }
