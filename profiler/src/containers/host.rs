@@ -2,12 +2,14 @@
 
 use std::{
     collections::BTreeMap,
+    ffi::OsStr,
     fs,
     path::{Path, PathBuf},
 };
 
 use offwake_analysis::text;
 use offwake_recording::{ContainerId, ContainerNames, units::Tgid};
+use rustix::io::Errno;
 use thiserror::Error;
 
 use super::{
@@ -17,7 +19,7 @@ use super::{
     hierarchy::{self, ContainerCgroups},
     resolve, small_file, storage,
 };
-use crate::cgroup2;
+use crate::{cgroup2, reader_process};
 
 /// Bytes of one `config.json`: they have some 10 to 50 KB.
 const MAX_BUNDLE: u64 = 4 << 20;
@@ -25,6 +27,8 @@ const MAX_BUNDLE: u64 = 4 << 20;
 const MAX_STORAGE: u64 = 32 << 20;
 /// How many bundles are read.
 const MAX_BUNDLES: usize = 16_384;
+/// How many that did not answer are named.
+const MAX_UNANSWERED: usize = 8;
 /// Characters of the reason why an engine did not answer.
 const MAX_REASON: usize = 120;
 /// Bytes of `cgroup.procs`.
@@ -85,7 +89,7 @@ pub enum FindContainerError {
 #[derive(Debug, Default)]
 pub(super) struct ListedContainers {
     pub containers: BTreeMap<ContainerId, Container>,
-    /// Engines that should have answered, and why they did not.
+    /// Engines that should have answered, and why they did not; directories that did not.
     pub unanswered: Vec<String>,
 }
 
@@ -95,6 +99,25 @@ impl ListedContainers {
         for container in containers {
             self.containers.entry(container.id.clone()).or_insert(container);
         }
+    }
+
+    /// Notes that a file had no answer, if it had none. One for each directory will do.
+    fn note_silence<T>(&mut self, path: &Path, asked: rustix::io::Result<T>) -> Option<T> {
+        if asked.as_ref().is_err_and(|error| *error == Errno::TIMEDOUT) {
+            let directory = path.parent().unwrap_or(path).display().to_string();
+            let directory = text::cut_chars(&text::terminal(&directory), MAX_REASON);
+            let silent = format!("no answer from the file system of {directory}");
+            if !self.unanswered.contains(&silent) && self.unanswered.len() < MAX_UNANSWERED {
+                self.unanswered.push(silent);
+            }
+        }
+        asked.ok()
+    }
+
+    /// The directories in a directory.
+    fn directories(&mut self, path: &Path) -> Vec<PathBuf> {
+        let listed = reader_process::list_directories(path, MAX_BUNDLES);
+        self.note_silence(&path.join("_"), listed).unwrap_or_default()
     }
 }
 
@@ -173,10 +196,12 @@ impl Host {
         let (systems, callers) = sockets.split_at(own.unwrap_or(sockets.len()));
         let user = self.caller.user;
         Self::query_engines(systems, &[0, user], &mut listed);
-        listed.add(self.read_bundles());
+        self.read_bundles(&mut listed);
         let list = self.state.join("containers/storage/overlay-containers/containers.json");
-        listed
-            .add(small_file::read(&list, MAX_STORAGE).iter().flat_map(|list| storage::parse(list)));
+        let read = small_file::read(&list, MAX_STORAGE);
+        if let Some(list) = listed.note_silence(&list, read) {
+            listed.add(storage::parse(&list));
+        }
         // A link in the user's own directories could lead to anybody's socket, so that the listener
         // must be this user's.
         Self::query_engines(callers, &[user], &mut listed);
@@ -192,9 +217,9 @@ impl Host {
     fn query_engines(sockets: &[PathBuf], listeners: &[u32], listed: &mut ListedContainers) {
         for socket in sockets {
             // Most machines have one of them at most.
-            if !socket.exists() {
+            let Some(_name) = listed.note_silence(socket, reader_process::open_path(socket)) else {
                 continue;
-            }
+            };
             match docker_api::list(socket, listeners) {
                 Ok(containers) => listed.add(containers),
                 Err(reason) => {
@@ -207,22 +232,23 @@ impl Host {
     }
 
     /// Reads the bundles of containerd and CRI-O.
-    fn read_bundles(&self) -> Vec<Container> {
+    fn read_bundles(&self, listed: &mut ListedContainers) {
         let namespaces = self.run.join("containerd/io.containerd.runtime.v2.task");
         let crio_containers = self.run.join("containers/storage/overlay-containers");
-        let containerd = (directories(&namespaces).into_iter())
-            .flat_map(|namespace| directories(&namespace))
-            .map(|bundle| (bundle.join("config.json"), bundle));
-        let crio = (directories(&crio_containers).into_iter())
-            .map(|container| (container.join("userdata/config.json"), container));
-        containerd
-            .chain(crio)
-            .take(MAX_BUNDLES)
-            .filter_map(|(config, directory)| {
-                let id = ContainerId::new(directory.file_name()?.to_str()?)?;
-                bundle::parse(&id, &small_file::read(&config, MAX_BUNDLE)?)
-            })
-            .collect()
+        let mut bundles = Vec::new();
+        for namespace in listed.directories(&namespaces) {
+            let of_it = listed.directories(&namespace).into_iter();
+            bundles.extend(of_it.map(|bundle| (bundle.join("config.json"), bundle)));
+        }
+        let crio = listed.directories(&crio_containers).into_iter();
+        bundles.extend(crio.map(|container| (container.join("userdata/config.json"), container)));
+        for (config, directory) in bundles.into_iter().take(MAX_BUNDLES) {
+            let name = directory.file_name().and_then(OsStr::to_str);
+            let Some(id) = name.and_then(ContainerId::new) else { continue };
+            let read = small_file::read(&config, MAX_BUNDLE);
+            let read = listed.note_silence(&config, read);
+            listed.add(read.and_then(|bytes| bundle::parse(&id, &bytes)));
+        }
     }
 }
 
@@ -273,7 +299,7 @@ impl Resolved {
     }
 }
 
-/// The directories in a directory, without those that links lead to.
+/// The cgroups in a cgroup, which the kernel itself lists.
 fn directories(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());

@@ -1,26 +1,36 @@
 //! Reads small files of other programs whole.
 
-use std::{fs::File, io::Read as _, path::Path};
+use std::{
+    io::{Read as _, Seek as _},
+    path::Path,
+};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::{fs::FileType, io::Errno};
 
-/// Reads a small file; none if it has more than `limit` bytes, is no regular file, or can't be
-/// read. A link is not followed, and nothing waits for whoever may be at the other end of a FIFO.
-pub(super) fn read(path: &Path, limit: u64) -> Option<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
-    let stat = rustix::fs::fstat(&file).ok()?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return None;
+use crate::reader_process;
+
+/// Reads a small file, which has `limit` bytes at most. A link is not followed, nothing waits for whoever may be at
+/// the other end of a FIFO, and not for long for a file system that does not answer.
+///
+/// # Errors
+///
+/// If it is longer, is no regular file, or can't be read; [`Errno::TIMEDOUT`] if there is no answer.
+pub(super) fn read(path: &Path, limit: u64) -> rustix::io::Result<Vec<u8>> {
+    let (held, stat) = reader_process::open_path_itself(path)?;
+    if FileType::from_raw_mode(stat.mode) != FileType::RegularFile {
+        return Err(Errno::INVAL);
     }
+    let mut copy = reader_process::copy_file(&held, limit)?;
     let mut bytes = Vec::new();
-    File::from(file).take(limit.saturating_add(1)).read_to_end(&mut bytes).ok()?;
-    (bytes.len() as u64 <= limit).then_some(bytes)
+    let read = copy.rewind().and_then(|()| copy.read_to_end(&mut bytes));
+    read.map(|_length| bytes).map_err(|_error| Errno::IO)
 }
 
 #[cfg(test)]
 mod tests {
     use std::{fs, os::unix::fs::symlink};
+
+    use rustix::io::Errno;
 
     use super::read;
 
@@ -33,10 +43,10 @@ mod tests {
         let mode = rustix::fs::Mode::RUSR;
         rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), rustix::fs::FileType::Fifo, mode, 0)
             .unwrap();
-        assert_eq!(read(&path("file"), 5).as_deref(), Some(&b"12345"[..]));
-        assert_eq!(read(&path("file"), 4), None);
+        assert_eq!(read(&path("file"), 5).as_deref(), Ok(&b"12345"[..]));
+        assert_eq!(read(&path("file"), 4), Err(Errno::FBIG));
         for name in ["link", "fifo", "none", "."] {
-            assert_eq!(read(&path(name), 5), None, "{name}");
+            assert!(read(&path(name), 5).is_err(), "{name}");
         }
     }
 }

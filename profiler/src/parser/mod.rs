@@ -57,7 +57,7 @@ use crate::{
     privileges::{self, Task},
     scheduling,
 };
-pub(crate) use time_budget::{LEAST, TimeBudget};
+pub(crate) use time_budget::{LEAST, TimeBudget, WaitMeter};
 use watchdog::Watchdog;
 
 /// What a process that parses is there for.

@@ -39,7 +39,7 @@ impl TimeBudget {
 }
 
 /// How long a child has neither computed nor waited for a CPU while this thread waited for it.
-pub(super) struct WaitMeter {
+pub(crate) struct WaitMeter {
     /// None where the kernel keeps no such account.
     child: Option<File>,
     own: Option<File>,
@@ -48,13 +48,13 @@ pub(super) struct WaitMeter {
 }
 
 impl WaitMeter {
-    pub(super) fn new(child: u32) -> Self {
+    pub(crate) fn new(child: u32) -> Self {
         let child = File::open(format!("/proc/{child}/schedstat")).ok();
         Self { child, own: None, began: Instant::now(), before: Duration::ZERO }
     }
 
     /// Begins a question. The thread that asks the first one asks all.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         if self.own.is_none() {
             self.own = File::open("/proc/thread-self/schedstat").ok();
         }
@@ -63,7 +63,7 @@ impl WaitMeter {
     }
 
     /// How long was waited since then.
-    pub(super) fn waited(&self) -> Duration {
+    pub(crate) fn waited(&self) -> Duration {
         let elapsed = self.began.elapsed();
         // Nobody notices that, and it need not be looked up.
         if elapsed < Duration::from_millis(5) {

@@ -4,10 +4,14 @@ use std::{
     borrow::Cow,
     cell::RefCell,
     collections::{HashMap, HashSet},
+    ffi::OsStr,
     fs::File,
     io::{self, Read as _, Seek as _},
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    path::Path,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
 };
 
@@ -275,10 +279,29 @@ pub(crate) fn open_below(
 
 /// Opens a path of this machine, as a name alone.
 pub(crate) fn open_path(path: &Path) -> rustix::io::Result<(OwnedFd, FileStat)> {
+    open_in_directory(path, How::Name)
+}
+
+/// The same, without following a link that is the last part of it.
+pub(crate) fn open_path_itself(path: &Path) -> rustix::io::Result<(OwnedFd, FileStat)> {
+    open_in_directory(path, How::OwnName)
+}
+
+fn open_in_directory(path: &Path, how: How) -> rustix::io::Result<(OwnedFd, FileStat)> {
     let path = path.to_str().ok_or(Errno::ILSEQ)?.to_owned();
     let directory = path.rsplit_once('/').map_or("", |(directory, _)| directory);
     let subject = Subject::Directory(directory.to_owned());
-    file_of(ask(&subject, Request::Open { path, how: How::Name }, &[])?)
+    file_of(ask(&subject, Request::Open { path, how }, &[])?)
+}
+
+/// Lists the directories in a directory of this machine, so many at most, without those that links lead to.
+pub(crate) fn list_directories(path: &Path, limit: usize) -> rustix::io::Result<Vec<PathBuf>> {
+    let name = path.to_str().ok_or(Errno::ILSEQ)?.to_owned();
+    let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+    let subject = Subject::Directory(name.clone());
+    let names = bytes_of(ask(&subject, Request::ListDirectories { path: name, limit }, &[])?)?;
+    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    Ok(names.map(|name| path.join(OsStr::from_bytes(name))).collect())
 }
 
 /// Opens a held file for reading, if it is a regular file that answers. It comes in a

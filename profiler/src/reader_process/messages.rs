@@ -79,8 +79,10 @@ impl fmt::Display for Subject {
 /// From offwake to the reader.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Opens `/proc/PID/mem`, or a link of `/proc/PID`, as a name alone (`O_PATH`).
+    /// Opens `/proc/PID/mem`, or, as a name alone (`O_PATH`), a link of `/proc/PID` or a path of this machine.
     Open { path: String, how: How },
+    /// Lists the directories in a directory of this machine, and so many at most, each after a zero byte.
+    ListDirectories { path: String, limit: u32 },
     /// Opens a path inside of a process's root, as a name alone.
     OpenBelow { tgid: Tgid, path: String, last: LastLink },
     /// Opens for reading what comes as a name alone, if it is a regular file that answers. The reply
@@ -111,6 +113,8 @@ pub(super) enum How {
     Read,
     /// As a name alone.
     Name,
+    /// As a name alone, be it a link's own.
+    OwnName,
 }
 
 /// From the reader to offwake.

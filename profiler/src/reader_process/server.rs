@@ -2,11 +2,11 @@
 
 use std::{
     borrow::Cow,
-    fs::File,
+    fs::{self, File},
     io::{self, Read as _},
     os::{
         fd::{AsFd as _, OwnedFd},
-        unix::fs::FileExt as _,
+        unix::{ffi::OsStrExt as _, fs::FileExt as _},
     },
 };
 
@@ -59,8 +59,12 @@ fn try_to_answer(request: Request, files: Vec<OwnedFd>) -> Result<Answer, Errno>
             let flags = match how {
                 How::Read => OFlags::RDONLY,
                 How::Name => OFlags::PATH,
+                How::OwnName => OFlags::PATH | OFlags::NOFOLLOW,
             };
             with_stat(rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty())?)
+        }
+        Request::ListDirectories { path, limit } => {
+            in_message_or_memory(list_directories(&path, limit as usize)?)
         }
         Request::OpenBelow { tgid, path, last } => {
             // A process that is gone, or that we may not look into, is not a path that is refused.
@@ -104,6 +108,18 @@ fn try_to_answer(request: Request, files: Vec<OwnedFd>) -> Result<Answer, Errno>
             Ok((Reply::LongBytes(length), Some(copy.into())))
         }
     }
+}
+
+/// The names of the directories in a directory, without those that links lead to.
+fn list_directories(path: &str, limit: usize) -> Result<Vec<u8>, Errno> {
+    let entries = fs::read_dir(path).map_err(errno)?.flatten();
+    let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let mut names = Vec::new();
+    for entry in entries.filter(is_directory).take(limit) {
+        names.push(0);
+        names.extend_from_slice(entry.file_name().as_bytes());
+    }
+    Ok(names)
 }
 
 fn errno(error: io::Error) -> Errno {

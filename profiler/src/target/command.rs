@@ -4,9 +4,12 @@
 //! hold one; this is fork, a pipe to wait on, exec, and a pipe to say what went wrong:
 //!
 //! ```text
-//! offwake   fork ───────── attach, survey ──── release ─ read: nothing came, so it runs
-//! child        └─ read(gate) ········································ execvp(command)
+//! offwake   fork ─ read ────────── attach, survey ──── release ─ read: nothing came, so it runs
+//! child        └─ finds it in PATH ─ read(gate) ······················ execv(program)
 //! ```
+//!
+//! The child looks its program up as well: it lies where its caller says, and may lie where nobody answers. Then the
+//! child is given up; it holds nothing of ours.
 
 use std::{
     ffi::{CString, OsStr, OsString},
@@ -14,17 +17,28 @@ use std::{
     io::{self, Read as _, Write as _},
     os::{
         fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
-        unix::{ffi::OsStrExt as _, fs::PermissionsExt as _, process::ExitStatusExt as _},
+        unix::{ffi::OsStrExt as _, process::ExitStatusExt as _},
     },
     path::{Path, PathBuf},
     process::ExitStatus,
     ptr,
     sync::OnceLock,
+    time::Duration,
 };
 
 use offwake_recording::units::Tgid;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    time::Timespec,
+};
 
 use super::TargetError;
+use crate::parser::WaitMeter;
+
+/// How long a command's files may be waited for, but for what the child computes and waits for a CPU. Who calls
+/// again finds the disk awake by then.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// A command that was started and is held. If it is dropped before it is released, it ends without
 /// having run.
@@ -66,13 +80,14 @@ impl HeldCommand {
     pub fn start(words: &[OsString], streams: Streams) -> Result<Self, TargetError> {
         let name = words.first().map_or_else(OsString::new, Clone::clone);
         let failed =
-            |source| TargetError::Command { command: name.to_string_lossy().into_owned(), source };
-        let program = find_program(&name).map_err(failed)?;
+            |why| TargetError::Command { command: name.to_string_lossy().into_owned(), why };
         let as_c = |text: &OsStr| {
             CString::new(text.as_bytes())
                 .map_err(|_nul| failed(io::Error::from(io::ErrorKind::InvalidInput)))
         };
-        let path = as_c(program.as_os_str())?;
+        let candidates = candidates(&name).map_err(failed)?;
+        let paths = (candidates.iter().map(|path| as_c(path.as_os_str())))
+            .collect::<Result<Vec<CString>, TargetError>>()?;
         let arguments =
             words.iter().map(|word| as_c(word)).collect::<Result<Vec<CString>, TargetError>>()?;
         let mut pointers: Vec<*const libc::c_char> =
@@ -83,7 +98,7 @@ impl HeldCommand {
         let (gate_read, gate_write) = pipe().map_err(failed)?;
         let (failure_read, failure_write) = pipe().map_err(failed)?;
         // SAFETY: the child calls only what is safe after a fork of a process with threads (read,
-        // write, dup2, execv, _exit, signal), on memory that was put together before.
+        // write, stat, dup2, execv, _exit, signal), on memory that was put together before.
         let child = unsafe { libc::fork() };
         match child {
             -1 => Err(failed(io::Error::last_os_error())),
@@ -93,9 +108,13 @@ impl HeldCommand {
                     // The child closes its own copy: the read below must end when offwake closes
                     // its end.
                     libc::close(gate_write.as_raw_fd());
+                    let found = find_program(&paths, &failure_write);
                     let mut go = 0_u8;
-                    let read = libc::read(gate_read.as_raw_fd(), (&raw mut go).cast(), 1);
-                    if read == 1 {
+                    let read = match found {
+                        Some(_) => libc::read(gate_read.as_raw_fd(), (&raw mut go).cast(), 1),
+                        None => 0,
+                    };
+                    if let (1, Some(path)) = (read, found) {
                         if let Some(streams) = &streams {
                             for stream in 0..=2 {
                                 libc::dup2(streams.as_raw_fd(), stream);
@@ -105,19 +124,84 @@ impl HeldCommand {
                         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
                         libc::execv(path.as_ptr(), pointers.as_ptr());
                         let errno = *libc::__errno_location();
-                        libc::write(failure_write.as_raw_fd(), (&raw const errno).cast(), 4);
+                        send(&failure_write, Word { candidate: 0, outcome: errno });
                     }
                     libc::_exit(127)
                 }
             }
-            child => Ok(Self {
-                tgid: Tgid(child.cast_unsigned()),
-                name: name.to_string_lossy().into_owned(),
-                gate: Some(File::from(gate_write)),
-                failure: File::from(failure_read),
-                status: OnceLock::new(),
-            }),
+            child => {
+                drop(failure_write);
+                let mut command = Self {
+                    tgid: Tgid(child.cast_unsigned()),
+                    name: name.to_string_lossy().into_owned(),
+                    gate: Some(File::from(gate_write)),
+                    failure: File::from(failure_read),
+                    status: OnceLock::new(),
+                };
+                command.wait_until_found(&candidates).map_err(failed)?;
+                Ok(command)
+            }
         }
+    }
+
+    /// Waits until the child knows which program it is to become.
+    fn wait_until_found(&mut self, candidates: &[PathBuf]) -> io::Result<()> {
+        let mut refusal = None;
+        let mut looked_at = 0;
+        loop {
+            let heard = self.listen().inspect_err(|_silent| self.give_up());
+            let word = heard.map_err(|error| {
+                let path = candidates.get(looked_at).map_or(Path::new(""), PathBuf::as_path);
+                io::Error::new(error.kind(), format!("{} {error}", path.display()))
+            })?;
+            match word {
+                Some(Word { candidate, outcome: LOOKS }) => looked_at = candidate as usize,
+                Some(Word { outcome: FOUND, .. }) => return Ok(()),
+                Some(Word { outcome, .. }) => {
+                    let error = refusal_of(outcome);
+                    // That a program is not in one of many places goes without saying.
+                    if self.name.contains('/') || error.kind() == io::ErrorKind::PermissionDenied {
+                        refusal = Some(error);
+                    }
+                }
+                // It has looked everywhere, and ends.
+                None => {
+                    return Err(refusal.unwrap_or_else(|| {
+                        io::Error::new(io::ErrorKind::NotFound, "command not found in PATH")
+                    }));
+                }
+            }
+        }
+    }
+
+    /// Waits for the child's next word; none if it says no more.
+    fn listen(&mut self) -> io::Result<Option<Word>> {
+        const STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        let mut meter = WaitMeter::new(self.tgid.0);
+        meter.begin();
+        loop {
+            let mut watched = [PollFd::new(&self.failure, PollFlags::IN)];
+            match poll(&mut watched, Some(&STEP)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => {
+                    let mut bytes = [0; size_of::<Word>()];
+                    let read = self.failure.read_exact(&mut bytes);
+                    return Ok(read.is_ok().then(|| Word::from_bytes(bytes)));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            if meter.waited() > PATIENCE {
+                let silent = format!("has not answered for {} s", PATIENCE.as_secs());
+                return Err(io::Error::new(io::ErrorKind::TimedOut, silent));
+            }
+        }
+    }
+
+    /// Ends a child that may wait for ever, without waiting for it.
+    fn give_up(&mut self) {
+        self.gate = None;
+        // SAFETY: it is our own child and has not been collected, so the number is still its.
+        unsafe { libc::kill(self.tgid.0.cast_signed(), libc::SIGKILL) };
     }
 
     /// The command's process.
@@ -133,18 +217,21 @@ impl HeldCommand {
     /// If the program can't be run after all.
     pub fn release(&mut self) -> Result<(), TargetError> {
         let failed =
-            |command: &str, source| TargetError::Command { command: command.to_owned(), source };
+            |command: &str, why| TargetError::Command { command: command.to_owned(), why };
         if let Some(mut gate) = self.gate.take() {
             gate.write_all(&[1]).map_err(|error| failed(&self.name, error))?;
         }
-        let mut errno = [0; 4];
         // The other end is closed by the exec if it succeeds.
-        match self.failure.read(&mut errno) {
-            Ok(4) => {
-                let error = io::Error::from_raw_os_error(i32::from_ne_bytes(errno));
-                Err(failed(&self.name, error))
+        match self.listen() {
+            Ok(Some(Word { outcome, .. })) => {
+                Err(failed(&self.name, io::Error::from_raw_os_error(outcome)))
             }
-            _ => Ok(()),
+            Ok(None) => Ok(()),
+            Err(silent) => {
+                self.give_up();
+                let said = io::Error::new(silent.kind(), format!("its file {silent}"));
+                Err(failed(&self.name, said))
+            }
         }
     }
 
@@ -206,44 +293,89 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     }
 }
 
-/// Finds a program as a shell would: by PATH unless its name has a slash.
-fn find_program(name: &OsStr) -> io::Result<PathBuf> {
+/// Where a program may be: as a shell has it, in PATH unless its name has a slash.
+fn candidates(name: &OsStr) -> io::Result<Vec<PathBuf>> {
     if name.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the command is empty"));
     }
     if name.as_bytes().contains(&b'/') {
-        return check_executable(Path::new(name)).map(|()| PathBuf::from(name));
+        return Ok(vec![PathBuf::from(name)]);
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
-    let mut refusal = None;
-    for directory in std::env::split_paths(&paths) {
-        let candidate = directory.join(name);
-        match check_executable(&candidate) {
-            Ok(()) => return Ok(candidate),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                refusal = Some(error);
-            }
-            Err(_absent) => {}
-        }
-    }
-    Err(refusal
-        .unwrap_or_else(|| io::Error::new(io::ErrorKind::NotFound, "command not found in PATH")))
+    Ok(std::env::split_paths(&paths).map(|directory| directory.join(name)).collect())
 }
 
-fn check_executable(path: &Path) -> io::Result<()> {
-    let metadata = std::fs::metadata(path)?;
-    if metadata.is_dir() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is a directory"));
+/// What the child says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Word {
+    /// Which of the places it is about.
+    candidate: u32,
+    /// An error's number, or one of the numbers below, which no error has.
+    outcome: i32,
+}
+
+/// It looks at a place next, which may take for ever.
+const LOOKS: i32 = -1;
+const FOUND: i32 = 0;
+const IS_DIRECTORY: i32 = -2;
+const IS_NOT_EXECUTABLE: i32 = -3;
+
+impl Word {
+    fn to_bytes(self) -> [u8; 8] {
+        let [a, b, c, d] = self.candidate.to_ne_bytes();
+        let [e, f, g, h] = self.outcome.to_ne_bytes();
+        [a, b, c, d, e, f, g, h]
     }
-    if metadata.permissions().mode() & 0o111 == 0 {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not executable"));
+
+    fn from_bytes([a, b, c, d, e, f, g, h]: [u8; 8]) -> Self {
+        Self {
+            candidate: u32::from_ne_bytes([a, b, c, d]),
+            outcome: i32::from_ne_bytes([e, f, g, h]),
+        }
     }
-    Ok(())
+}
+
+/// Says something, in the child: nothing but a system call.
+fn send(to: &OwnedFd, word: Word) {
+    let bytes = word.to_bytes();
+    // SAFETY: the descriptor is open, and the bytes are there.
+    unsafe { libc::write(to.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+}
+
+/// Finds the program, in the child: nothing but system calls. Says before each place that it looks there, and after
+/// it what is wrong with it.
+fn find_program<'p>(paths: &'p [CString], to: &OwnedFd) -> Option<&'p CString> {
+    (0..).zip(paths).find_map(|(candidate, path)| {
+        send(to, Word { candidate, outcome: LOOKS });
+        // SAFETY: plain numbers, for which all zeroes are a value.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the path ends with a zero byte, and `stat` outlives the call; errno is the thread's own.
+        let failed = unsafe {
+            (libc::stat(path.as_ptr(), &raw mut stat) != 0).then(|| *libc::__errno_location())
+        };
+        let outcome = match failed {
+            Some(errno) => errno,
+            None if stat.st_mode & libc::S_IFMT == libc::S_IFDIR => IS_DIRECTORY,
+            None if stat.st_mode & 0o111 == 0 => IS_NOT_EXECUTABLE,
+            None => FOUND,
+        };
+        send(to, Word { candidate, outcome });
+        (outcome == FOUND).then_some(path)
+    })
+}
+
+fn refusal_of(outcome: i32) -> io::Error {
+    let refused = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, why);
+    match outcome {
+        IS_DIRECTORY => refused("it is a directory"),
+        IS_NOT_EXECUTABLE => refused("it is not executable"),
+        errno => io::Error::from_raw_os_error(errno),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::{os::unix::fs::PermissionsExt as _, time::Instant};
 
     use super::*;
 

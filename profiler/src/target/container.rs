@@ -8,12 +8,14 @@ use crate::{
         ContainerLocation, ContainerQuery, FoundContainer, Host, Resolved, RestartWatcher,
     },
     kernel::TargetFilter,
-    privileges,
+    privileges, reader_process,
 };
 
 /// Finds the cgroup of a container or pod; where it has none in the v2 hierarchy, its processes.
 pub(super) fn find(query: &ContainerQuery, restarts: Restarts) -> Result<Target, TargetError> {
     let host = Host::local();
+    // What engines leave in files can lie where nobody answers.
+    reader_process::use_processes();
     let FoundContainer { resolved, location } = privileges::with_dac_override(|| host.find(query))?;
     let description = describe(&resolved);
     match location {

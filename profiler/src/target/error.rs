@@ -63,12 +63,12 @@ pub enum TargetError {
     )]
     FollowWithoutCgroup(String),
     /// The command is not there, or can't be run.
-    #[error("cannot run `{command}`: {source}")]
+    #[error("cannot run `{command}`: {why}")]
     Command {
         /// The command's first word.
         command: String,
-        /// Why the command can't be run.
-        source: io::Error,
+        /// Why the command can't be run. It is said already, and no source of this error, which would be said again.
+        why: io::Error,
     },
 }
 

@@ -161,6 +161,42 @@ fn a_stack_that_somebody_would_have_to_serve_is_not_waited_for() -> Result<()> {
     Ok(())
 }
 
+/// Neither the search for a command nor its start waits for ever, and nothing is left of either.
+#[test]
+fn a_command_that_lies_on_a_silent_file_system_ends_the_start_with_one_line() -> Result<()> {
+    let silent = Silent::start("root", "run")?;
+    let mount = silent.server.directory();
+    let paths = format!("{}:/usr/bin:/bin", mount.display());
+    let start = |command: &Path| {
+        let offwake = Offwake::profile()?.env("PATH", &paths).args(["-d", "1s", "--"]);
+        offwake.arg(command).start()
+    };
+    // One is looked for there, and the other one is there.
+    for command in [Path::new("true"), &mount.join("file")] {
+        let outcome = start(command)?.outcome_within(IN_TIME)?;
+        eprintln!("{:?}: {}", outcome.ran_for, outcome.stderr);
+        outcome.check_failure(1, &["has not answered for 4 s"])?;
+        ensure!(outcome.stderr.contains("cannot run `"), "{outcome}");
+    }
+    Ok(())
+}
+
+/// An engine's socket is where the caller says, and the caller's own directory is where sessions put it.
+#[test]
+fn the_socket_of_an_engine_on_a_silent_file_system_is_not_waited_for() -> Result<()> {
+    let silent = Silent::start("root", "stack")?;
+    let mount = silent.server.directory().display().to_string();
+    let socket = format!("unix://{mount}/docker.sock");
+    for (variable, value) in [("XDG_RUNTIME_DIR", &mount), ("DOCKER_HOST", &socket)] {
+        let offwake = Offwake::profile()?.env(variable, value).args(["--container", "no-such"]);
+        let outcome = offwake.start()?.outcome_within(IN_TIME)?;
+        eprintln!("{:?}: {}", outcome.ran_for, outcome.stderr);
+        let words = format!("no answer from the file system of {mount}");
+        outcome.check_failure(1, &[&words])?;
+    }
+    Ok(())
+}
+
 #[test]
 fn killed_while_a_file_does_not_answer_it_leaves_nothing_in_the_kernel() -> Result<()> {
     for what in ["stack", "run", "close", "locked"] {
