@@ -1,8 +1,9 @@
 //! The power fails: what a disk had at some moment is all that is left of a recording.
 
 use std::{
+    collections::BTreeMap,
     fs,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -52,4 +53,50 @@ fn a_power_failure_costs_no_more_than_the_last_seconds() -> Result<()> {
     let outcome = recorder.interrupt()?;
     ensure!(outcome.status.success(), "{outcome}");
     Ok(())
+}
+
+/// What offwake has said to be written is there, whole and under its name, if the power fails right after that.
+#[test]
+fn what_was_reported_and_exported_is_there_after_a_power_failure() -> Result<()> {
+    let scratch = paths::scratch_directory()?;
+    let backing = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let disk = LoopDisk::make(backing, &scratch.path().join("disk"))?;
+    let workload = Workload::start("sleeper")?;
+    let recorded = Offwake::in_directory(scratch.path())?
+        .args(["record", "-p", &workload.pids(), "-d", "500ms", "-o", "x.offwake"])
+        .run()?;
+    ensure!(recorded.status.success(), "{recorded}");
+    for arguments in [
+        &["report", "x.offwake", "-o", "disk/x.json", "-o", "disk/x.html"][..],
+        &["export", "x.offwake", "disk/tables"],
+    ] {
+        let outcome = Offwake::in_directory(scratch.path())?.args(arguments).run()?;
+        ensure!(outcome.status.success(), "{outcome}");
+        let found = disk.mount_snapshot(&scratch.path().join(arguments[0]))?;
+        let [written, left] =
+            [scratch.path().join("disk"), scratch.path().join(arguments[0])].map(files_below);
+        let (written, left) = (written?, left?);
+        ensure!(written.len() >= 2, "only {:?} were written", written.keys());
+        ensure!(written.keys().eq(left.keys()), "left: {:?} of {:?}", left.keys(), written.keys());
+        ensure!(written == left, "a file is not whole");
+        drop(found);
+    }
+    Ok(())
+}
+
+/// All files below a directory, by their paths in it.
+fn files_below(directory: PathBuf) -> Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut files = BTreeMap::new();
+    let mut open = vec![directory.clone()];
+    while let Some(next) = open.pop() {
+        for entry in fs::read_dir(&next)? {
+            let path = entry?.path();
+            if path.is_file() {
+                files.insert(path.strip_prefix(&directory)?.to_path_buf(), fs::read(&path)?);
+            } else if !path.ends_with("lost+found") {
+                open.push(path);
+            }
+        }
+    }
+    Ok(files)
 }

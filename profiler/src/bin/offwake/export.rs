@@ -2,7 +2,8 @@
 //! hosts.
 
 use std::{
-    fs,
+    collections::BTreeSet,
+    fs::{self, File},
     io::{self, BufWriter, Write as _},
     path::{Path, PathBuf},
 };
@@ -63,9 +64,11 @@ pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
             .map_err(|error| error.error)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
+    let mut changed = paths.clone();
     for table in Table::ALL {
-        remove_others(&directory.join(table.name()).join(&host), &name, &paths)?;
+        changed.extend(remove_others(&directory.join(table.name()).join(&host), &name, &paths)?);
     }
+    sync_directories(directory, &changed)?;
     print_result(input.recording(), directory, paths.len())
 }
 
@@ -87,16 +90,41 @@ fn write(
     Ok(file.into_temp_path())
 }
 
-/// Removes the files of an earlier export of the same recording that this one has not replaced: a
+/// Removes the files of an earlier export of the same recording that this one has not replaced, and returns them: a
 /// recording that was exported while it was damaged otherwise, say.
-fn remove_others(host: &Path, name: &str, replaced: &[PathBuf]) -> anyhow::Result<()> {
+fn remove_others(host: &Path, name: &str, replaced: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let mut removed = Vec::new();
     for date in directories(host)? {
         for hour in directories(&date)? {
             let path = hour.join(name);
             if !replaced.contains(&path) && path.is_file() {
                 fs::remove_file(&path)
                     .with_context(|| format!("cannot remove {}", path.display()))?;
+                removed.push(path);
             }
+        }
+    }
+    Ok(removed)
+}
+
+/// Writes the names of these files to their disk, and those of the directories that they are in: what was said to be
+/// exported is there after a power failure.
+fn sync_directories(tree: &Path, changed: &[PathBuf]) -> anyhow::Result<()> {
+    let mut directories = BTreeSet::new();
+    for path in changed {
+        let above = path.ancestors().skip(1).take_while(|above| above.starts_with(tree));
+        directories.extend(above);
+    }
+    let here = Path::new(".");
+    directories.insert(tree.parent().filter(|above| *above != Path::new("")).unwrap_or(here));
+    for directory in directories {
+        match File::open(directory).and_then(|directory| directory.sync_all()) {
+            // Not every file system can: then there is no name that could be lost.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
+            // The tree may be all that the caller can write to and read.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+            synced => synced
+                .with_context(|| format!("cannot sync {} to its disk", directory.display()))?,
         }
     }
     Ok(())

@@ -59,6 +59,8 @@ impl Cache {
         build_id: &BuildId,
     ) -> io::Result<File> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(self.folder(build_id))?;
+        // A power failure may cost the name. A name whose file had no content would be found for ever.
+        file.as_file().sync_data()?;
         file.persist(self.path(build_id)).map_err(|error| error.error)
     }
 
