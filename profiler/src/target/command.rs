@@ -216,8 +216,7 @@ impl HeldCommand {
     ///
     /// If the program can't be run after all.
     pub fn release(&mut self) -> Result<(), TargetError> {
-        let failed =
-            |command: &str, why| TargetError::Command { command: command.to_owned(), why };
+        let failed = |command: &str, why| TargetError::Command { command: command.to_owned(), why };
         if let Some(mut gate) = self.gate.take() {
             gate.write_all(&[1]).map_err(|error| failed(&self.name, error))?;
         }

@@ -1,5 +1,5 @@
-//! The profiler's own processes. The kernel half records neither the profiler nor the process that
-//! unwinds for it; a process that it starts later, to look up names, is recorded like any other.
+//! The profiler's own processes. The kernel half records none of them; in recordings of earlier builds there are some,
+//! and any may be there for the moment in which it is started.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,8 @@ use offwake_recording::{Recording, units::Tgid};
 
 /// The names of the processes that the profiler starts for itself. A profiled command, which is its
 /// child as well, is called something else.
-pub const OWN_PROCESS_NAMES: [&str; 3] = ["offwake-parser", "offwake-reader", "offwake-unwind"];
+pub const OWN_PROCESS_NAMES: [&str; 4] =
+    ["offwake-parser", "offwake-reader", "offwake-unwind", "offwake-writer"];
 
 /// Returns the processes that the profiler of a recording had started for itself.
 pub(super) fn own_processes(recording: &Recording) -> BTreeSet<Tgid> {

@@ -15,10 +15,10 @@ use super::{
 /// Bytes of a code object before its instructions.
 const MAX_HEADER: usize = 256;
 /// Bytes of a table of lines. A large generated function has some 10 KiB.
-const MAX_TABLE: u64 = 256 << 10;
+pub(super) const MAX_TABLE: u64 = 256 << 10;
 /// Bytes that the names and lines of all processes take at most; then all are forgotten and read
 /// again.
-const MAX_BYTES: usize = 64 << 20;
+pub(super) const MAX_BYTES: usize = 64 << 20;
 /// Where a frame is whose first instruction has not run, in bytes: one code unit before that.
 const BEFORE: i64 = -2;
 
@@ -80,6 +80,12 @@ impl CodeNames {
         frame: &Captured,
     ) -> Named {
         self.find(process, interpreter, memory, frame).unwrap_or(Named::Unknown)
+    }
+
+    /// Bytes that what is known takes, and how many code objects it is.
+    #[cfg(test)]
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.bytes, self.codes.len())
     }
 
     /// A process ended, or runs another program.

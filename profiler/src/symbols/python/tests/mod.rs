@@ -1,3 +1,4 @@
+mod codes;
 mod fake;
 mod hostile;
 mod images;
