@@ -8,13 +8,13 @@ use std::sync::Arc;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    CpuQuota, DeviceKind, End, FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer,
-    InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
-    PipeEnds, PipeHolder, PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile, Sample,
-    Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, StopOrigin,
-    StoppedThread, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason,
-    ThreadExit, ThreadKind, ThreadRef, Throttle, Unanswered, UnansweredKind, Wait, Wake,
-    WakeContext, Window,
+    CpuQuota, DetailStep, DetailStretch, DeviceKind, End, FileId, FileKind, Filesystem, Frame,
+    FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId,
+    OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PollEvents, Preemption, ProcessInfo,
+    QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd,
+    StackMode, StackRef, StopOrigin, StoppedThread, Syscall, SyscallTable, SystemVector, TaskState,
+    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Unanswered,
+    UnansweredKind, Wait, Wake, WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -60,6 +60,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         filesystems: many(u, 2, filesystem)?,
         pipe_holders: many(u, 2, pipe_holder)?,
         stopped_threads: many(u, 2, stopped_thread)?,
+        detail: many(u, 3, detail)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -156,6 +157,19 @@ fn throttle(u: Bytes) -> Result<Throttle> {
         from: time(u)?,
         until: time(u)?,
         cgroup: CgroupId(small(u)?.into()),
+    })
+}
+
+fn detail(u: Bytes) -> Result<DetailStretch> {
+    Ok(DetailStretch {
+        from: time(u)?,
+        until: time(u)?,
+        step: choose(u, &[DetailStep::Full, DetailStep::FewerWakerStacks, DetailStep::NoStacks])?,
+        threshold: maybe(u, small)?.map(|threshold| Nanos(threshold.into())),
+        kernel_cost: Nanos(small(u)?.into()),
+        own_cost: Nanos(small(u)?.into()),
+        cpu_time: Nanos(small(u)?.into()),
+        limit: maybe(u, small)?.map(|limit| Nanos(limit.into())),
     })
 }
 

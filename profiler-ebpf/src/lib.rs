@@ -13,6 +13,7 @@
 //! | [`config`] | the constants that the loader freezes into the programs |
 //! | [`syscalls`] | the table of what each syscall's arguments refer to |
 //! | [`loss`], [`stack_counts`] | counters: what was lost, and how stacks were obtained |
+//! | [`detail`], [`run_costs`] | how much detail is recorded, and what the programs cost |
 //! | [`run_queue_clock`] | how the scheduler's clock is compared with that of the records |
 //! | [`code_epoch`] | when a return address may begin to stand for other code |
 //! | [`own_processes`] | the profiler's own processes, of which nothing is recorded |
@@ -24,11 +25,13 @@
 
 pub mod code_epoch;
 pub mod config;
+pub mod detail;
 pub mod loss;
 pub mod offsets;
 pub mod own_processes;
 pub mod python;
 pub mod record;
+pub mod run_costs;
 pub mod run_queue_clock;
 pub mod stack_counts;
 pub mod syscalls;

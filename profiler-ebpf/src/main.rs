@@ -67,11 +67,11 @@ mod entry {
         macros::{btf_tracepoint, fentry, perf_event},
         programs::{BtfTracePointContext, FEntryContext, PerfEventContext},
     };
-    use profiler_ebpf::record::system_vector;
+    use profiler_ebpf::{record::system_vector, run_costs::Group};
 
     use crate::programs::{
-        code_epoch, interrupt_context, lifecycle, sample, survey, switch, task::Task, throttle,
-        waking,
+        code_epoch, interrupt_context, lifecycle, run_costs, sample, survey, switch, task::Task,
+        throttle, waking,
     };
 
     /// `(bool preempt, prev, next[, unsigned int prev_state])`, the last since 5.18:
@@ -80,19 +80,25 @@ mod entry {
     fn sched_switch(ctx: BtfTracePointContext) -> i32 {
         let prev = Task::from_arg(ctx.arg(1));
         let next = Task::from_arg(ctx.arg(2));
-        switch::on_switch(ctx.as_ptr(), ctx.arg::<u64>(0) & 1, prev, next);
+        run_costs::sample(Group::Switch, || {
+            switch::on_switch(ctx.as_ptr(), ctx.arg::<u64>(0) & 1, prev, next)
+        });
         0
     }
 
     #[btf_tracepoint(function = "sched_waking")]
     fn sched_waking(ctx: BtfTracePointContext) -> i32 {
-        waking::on_waking(ctx.as_ptr(), Task::from_arg(ctx.arg(0)));
+        run_costs::sample(Group::Waking, || {
+            waking::on_waking(ctx.as_ptr(), Task::from_arg(ctx.arg(0)))
+        });
         0
     }
 
     #[btf_tracepoint(function = "sched_wakeup_new")]
     fn sched_wakeup_new(ctx: BtfTracePointContext) -> i32 {
-        waking::on_wakeup_new(ctx.as_ptr(), Task::from_arg(ctx.arg(0)));
+        run_costs::time(Group::NewThread, || {
+            waking::on_wakeup_new(ctx.as_ptr(), Task::from_arg(ctx.arg(0)))
+        });
         0
     }
 
@@ -104,19 +110,23 @@ mod entry {
 
     #[btf_tracepoint(function = "sched_process_fork")]
     fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
-        lifecycle::on_fork(Task::from_arg(ctx.arg(0)), Task::from_arg(ctx.arg(1)));
+        run_costs::time(Group::Life, || {
+            lifecycle::on_fork(Task::from_arg(ctx.arg(0)), Task::from_arg(ctx.arg(1)))
+        });
         0
     }
 
     #[btf_tracepoint(function = "sched_process_exec")]
     fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
-        lifecycle::on_exec(Task::from_arg(ctx.arg(0)), ctx.arg::<u64>(1) as u32);
+        run_costs::time(Group::Life, || {
+            lifecycle::on_exec(Task::from_arg(ctx.arg(0)), ctx.arg::<u64>(1) as u32)
+        });
         0
     }
 
     #[btf_tracepoint(function = "sched_process_exit")]
     fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
-        lifecycle::on_exit(Task::from_arg(ctx.arg(0)));
+        run_costs::time(Group::Life, || lifecycle::on_exit(Task::from_arg(ctx.arg(0))));
         0
     }
 
@@ -132,13 +142,17 @@ mod entry {
 
     #[btf_tracepoint(function = "task_rename")]
     fn task_rename(ctx: BtfTracePointContext) -> i32 {
-        lifecycle::on_rename(Task::from_arg(ctx.arg(0)), ctx.arg(1));
+        run_costs::time(Group::Life, || {
+            lifecycle::on_rename(Task::from_arg(ctx.arg(0)), ctx.arg(1))
+        });
         0
     }
 
     #[btf_tracepoint(function = "softirq_entry")]
     fn softirq_entry(ctx: BtfTracePointContext) -> i32 {
-        interrupt_context::enter_softirq(ctx.arg::<u64>(0) as u32);
+        run_costs::sample(Group::Interrupt, || {
+            interrupt_context::enter_softirq(ctx.arg::<u64>(0) as u32)
+        });
         0
     }
 
@@ -150,7 +164,9 @@ mod entry {
 
     #[btf_tracepoint(function = "irq_handler_entry")]
     fn irq_handler_entry(ctx: BtfTracePointContext) -> i32 {
-        interrupt_context::enter_hardirq(ctx.arg::<u64>(0) as u32);
+        run_costs::sample(Group::Interrupt, || {
+            interrupt_context::enter_hardirq(ctx.arg::<u64>(0) as u32)
+        });
         0
     }
 
@@ -162,7 +178,9 @@ mod entry {
 
     #[btf_tracepoint(function = "hrtimer_expire_entry")]
     fn hrtimer_expire_entry(ctx: BtfTracePointContext) -> i32 {
-        interrupt_context::enter_hrtimer(ctx.arg::<*const c_void>(0));
+        run_costs::sample(Group::Interrupt, || {
+            interrupt_context::enter_hrtimer(ctx.arg::<*const c_void>(0))
+        });
         0
     }
 
@@ -174,7 +192,9 @@ mod entry {
 
     #[btf_tracepoint(function = "local_timer_entry")]
     fn local_timer_entry(_ctx: BtfTracePointContext) -> i32 {
-        interrupt_context::enter_system(system_vector::LOCAL_TIMER);
+        run_costs::sample(Group::Interrupt, || {
+            interrupt_context::enter_system(system_vector::LOCAL_TIMER)
+        });
         0
     }
 
@@ -186,7 +206,9 @@ mod entry {
 
     #[btf_tracepoint(function = "call_function_entry")]
     fn call_function_entry(_ctx: BtfTracePointContext) -> i32 {
-        interrupt_context::enter_system(system_vector::CALL_FUNCTION);
+        run_costs::sample(Group::Interrupt, || {
+            interrupt_context::enter_system(system_vector::CALL_FUNCTION)
+        });
         0
     }
 
@@ -198,7 +220,9 @@ mod entry {
 
     #[btf_tracepoint(function = "call_function_single_entry")]
     fn call_function_single_entry(_ctx: BtfTracePointContext) -> i32 {
-        interrupt_context::enter_system(system_vector::CALL_FUNCTION);
+        run_costs::sample(Group::Interrupt, || {
+            interrupt_context::enter_system(system_vector::CALL_FUNCTION)
+        });
         0
     }
 
@@ -210,7 +234,9 @@ mod entry {
 
     #[btf_tracepoint(function = "irq_work_entry")]
     fn irq_work_entry(_ctx: BtfTracePointContext) -> i32 {
-        interrupt_context::enter_system(system_vector::IRQ_WORK);
+        run_costs::sample(Group::Interrupt, || {
+            interrupt_context::enter_system(system_vector::IRQ_WORK)
+        });
         0
     }
 
@@ -238,7 +264,7 @@ mod entry {
 
     #[perf_event]
     fn clock(ctx: PerfEventContext) -> u32 {
-        sample::on_clock_tick(ctx.as_ptr());
+        run_costs::time(Group::Clock, || sample::on_clock_tick(ctx.as_ptr()));
         0
     }
 

@@ -121,8 +121,14 @@ impl Case {
         afterwards: impl FnOnce() -> Result<()>,
     ) -> Result<Self> {
         // What stacks may take is not what is asked here, and an emulated CPU takes long for them.
-        let offwake =
-            Offwake::profile()?.args(["--budget", "none", "-d", &duration_argument(window)]);
+        let offwake = Offwake::profile()?.args([
+            "--budget",
+            "none",
+            "--max-overhead",
+            "none",
+            "-d",
+            &duration_argument(window),
+        ]);
         let offwake = offwake.args(["-o", "report.json"]);
         let outcome = target(offwake, &workload).run()?;
         afterwards()?;

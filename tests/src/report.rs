@@ -199,6 +199,36 @@ pub struct Meta {
     pub mistaken: Vec<Mistaken>,
     /// What the kernel half took, another.
     pub programs: Option<Programs>,
+    /// What recording cost, and what was given up, another.
+    pub overhead: Option<Overhead>,
+}
+
+/// What recording cost, and what was given up so that it was no more.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Overhead {
+    /// What the programs in the kernel took.
+    pub kernel_ns: u64,
+    /// What offwake's own threads took.
+    pub own_ns: u64,
+    /// The time of all CPUs.
+    pub cpu_time_ns: u64,
+    /// What it might have taken.
+    pub limit_ns: Option<u64>,
+    /// Which detail was recorded when.
+    pub stretches: Vec<DetailStretch>,
+}
+
+/// A stretch of time in which the same detail was recorded.
+#[derive(Clone, Debug, Deserialize)]
+pub struct DetailStretch {
+    /// Its first moment.
+    pub from_ns: u64,
+    /// The first moment after it.
+    pub until_ns: u64,
+    /// What was given up.
+    pub step: String,
+    /// Above which length of a wait it was not.
+    pub threshold_ns: Option<u64>,
 }
 
 /// How one half of stacks was come by.

@@ -27,7 +27,18 @@ fn profile(file: &str, arguments: &[&str], duration: &str) -> Result<Report> {
 fn profile_program(program: &Program, duration: &str) -> Result<Report> {
     let pid = program.pid().to_string();
     let outcome = (Offwake::profile()?)
-        .args(["-p", &pid, "-d", duration, "--budget", "none", "-o", "x.json"])
+        .args([
+            "-p",
+            &pid,
+            "-d",
+            duration,
+            "--budget",
+            "none",
+            "--max-overhead",
+            "none",
+            "-o",
+            "x.json",
+        ])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     outcome.report("x.json")

@@ -24,7 +24,8 @@ fn check(what: &str, cause: &str, times: [&str; 3]) -> Result<()> {
     command.arg(mount.path()).arg(&log).arg(what).args(times);
     let program = Program::start_and_wait(&mut command, mount)?;
     let pid = program.pid().to_string();
-    let arguments = ["-p", &pid, "-d", "2s", "--budget", "none", "-o", "x.json"];
+    let arguments =
+        ["-p", &pid, "-d", "2s", "--budget", "none", "--max-overhead", "none", "-o", "x.json"];
     let outcome = Offwake::profile()?.args(arguments).run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let report = outcome.report("x.json")?;

@@ -30,7 +30,18 @@ const WRONG: f64 = 0.02;
 fn profile(program: &Program) -> Result<Report> {
     let pid = program.pid().to_string();
     let outcome = (Offwake::profile()?)
-        .args(["-p", &pid, "-d", "2s", "--budget", "none", "-o", "x.json"])
+        .args([
+            "-p",
+            &pid,
+            "-d",
+            "2s",
+            "--budget",
+            "none",
+            "--max-overhead",
+            "none",
+            "-o",
+            "x.json",
+        ])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     outcome.report("x.json")

@@ -88,7 +88,19 @@ fn record() -> Result<Recorded> {
     let _hand_on = Program::start(Command::new("python3").args(hand_on), scratch_directory()?)?;
     let raw = RawEvents::start()?;
     let outcome = (Offwake::profile()?)
-        .args(["-a", "-d", "3s", "--budget", "none", "-o", "x.json", "-o", "x.offwake"])
+        .args([
+            "-a",
+            "-d",
+            "3s",
+            "--budget",
+            "none",
+            "--max-overhead",
+            "none",
+            "-o",
+            "x.json",
+            "-o",
+            "x.offwake",
+        ])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let report = outcome.report("x.json")?;

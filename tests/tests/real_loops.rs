@@ -211,7 +211,18 @@ fn check_client(
 ) -> Result<()> {
     let (servers, upstreams) = (server.pids()?, upstream.pids()?);
     let outcome = (Offwake::profile()?)
-        .args(["-p", &client.pid().to_string(), "-d", "2s", "--budget", "none", "-o", "x.json"])
+        .args([
+            "-p",
+            &client.pid().to_string(),
+            "-d",
+            "2s",
+            "--budget",
+            "none",
+            "--max-overhead",
+            "none",
+            "-o",
+            "x.json",
+        ])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let report = outcome.report("x.json")?;

@@ -27,6 +27,8 @@ fn profile_window(
 ) -> Result<(Outcome, Report)> {
     let outcome = Offwake::profile()?
         .args(["-d", &duration_argument(window), "-p", &workload.pids(), "-o", "x.json"])
+        // No stack is to be given up for what all of it costs.
+        .args(["--max-overhead", "none"])
         .args(arguments)
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");

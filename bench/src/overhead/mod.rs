@@ -8,6 +8,7 @@ mod bpf_times;
 mod finish;
 mod full_speed;
 mod growth;
+mod limits;
 mod measured_on;
 mod peers;
 mod per_switch;
@@ -60,6 +61,8 @@ enum Part {
     Finish,
     /// With more threads and more stacks
     Growth,
+    /// Whether `--max-overhead` is held beside floods
+    Limits,
 }
 
 /// The texts for the document, by their markers. Each is printed as soon as it is there.
@@ -127,6 +130,9 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
         {
             texts.add("big-machine", table);
         }
+    }
+    if wanted(Part::Limits) {
+        texts.add("limits", limits::table(&limits::measure(&setup)?));
     }
     if peers {
         let (slowdowns, missing) = peers::measure(&setup)?;

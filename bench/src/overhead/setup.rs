@@ -54,6 +54,7 @@ impl Stacks {
 pub struct OverheadSetup {
     pub effort: Effort,
     offwake: PathBuf,
+    has_limit: bool,
     programs: BenchPrograms,
     /// The object with the plain BPF programs.
     yardsticks: PathBuf,
@@ -86,7 +87,8 @@ impl OverheadSetup {
         let modes = Stacks::ALL.into_iter().filter(|mode| supports_mode(&offwake, *mode)).collect();
         let programs = workloads::build_for_benchmarks()?;
         let directory = tempfile::tempdir().context("cannot make a directory")?;
-        Ok(Self { effort, offwake, programs, yardsticks, modes, directory })
+        let has_limit = supports_limit(&offwake);
+        Ok(Self { effort, offwake, has_limit, programs, yardsticks, modes, directory })
     }
 
     /// The ways of taking stacks that this offwake knows.
@@ -120,10 +122,25 @@ impl OverheadSetup {
         Running::start(command.args(["--", "cat"]), Stop::EndOfInput)
     }
 
+    /// The same with a limit to what it may cost.
+    ///
+    /// # Errors
+    ///
+    /// When offwake can't.
+    pub fn record_within(&self, limit: &str, into: &Path) -> anyhow::Result<Running> {
+        let mut command = Command::new(&self.offwake);
+        command.args(["record", "--quiet", "--all", "--max-overhead", limit, "--output"]).arg(into);
+        Running::start(command.args(["--", "cat"]), Stop::EndOfInput)
+    }
+
     /// `offwake record` or `profile` of the whole machine.
     pub fn recorder(&self, task: &str, stacks: Stacks, into: &Path) -> Command {
         let mut command = Command::new(&self.offwake);
         command.args([task, "--quiet", "--all", "--stacks", stacks.name()]);
+        if self.has_limit {
+            // What all detail costs is asked here.
+            command.args(["--max-overhead", "none"]);
+        }
         if stacks == Stacks::Exact {
             // What it is compared with, the kernel's own walk at each switch, goes by frame pointers.
             command.args(["--unwind", "fp"]);
@@ -219,6 +236,12 @@ impl Reported {
 fn supports_mode(offwake: &Path, mode: Stacks) -> bool {
     let mut question = Command::new(offwake);
     command::output(question.args(["record", "--stacks", mode.name(), "--help"])).is_some()
+}
+
+/// Whether it can hold its own cost below a limit; earlier builds can't.
+fn supports_limit(offwake: &Path) -> bool {
+    let mut question = Command::new(offwake);
+    command::output(question.args(["record", "--max-overhead", "none", "--help"])).is_some()
 }
 
 fn free_memory() -> anyhow::Result<u64> {

@@ -2,6 +2,7 @@
 
 mod clock;
 mod container;
+mod detail;
 mod file;
 mod file_lock;
 mod filesystem;
@@ -29,6 +30,7 @@ mod waits;
 
 pub use clock::Clocks;
 pub use container::{ContainerId, ContainerNames, PodName};
+pub use detail::{DetailStep, DetailStretch};
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use file_lock::AwaitedFileLock;
 pub use filesystem::Filesystem;
@@ -231,6 +233,8 @@ pub struct Recording {
     pub stopped_threads: Vec<StoppedThread>,
     /// The filesystems that were on block devices or file servers when the window closed, by device.
     pub filesystems: BTreeMap<u32, Filesystem>,
+    /// How much detail was recorded, and what that cost, in order of time.
+    pub detail: Vec<DetailStretch>,
     /// The clocks, read every second or so.
     pub clocks: Vec<Clocks>,
     /// What was lost.
@@ -258,6 +262,7 @@ impl Recording {
         self.thread_events.sort_by_key(|thread_event| (thread_event.at, thread_event.tid));
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));
         self.samples.sort_by_key(|sample| (sample.at, sample.tid));
+        self.detail.sort_by_key(|stretch| (stretch.from, stretch.until));
         self.processes.sort_by_key(|process| (process.tgid, process.at));
     }
 }

@@ -41,10 +41,12 @@ impl Recording {
         let throttled = self.throttles.iter_mut().flat_map(|t| [&mut t.from, &mut t.until]);
         let counted = self.quotas.values_mut().flat_map(|q| [&mut q.first.at, &mut q.last.at]);
         let seen = self.thread_events.iter_mut().flat_map(|seen| [&mut seen.at, &mut seen.created]);
+        let detail = self.detail.iter_mut().flat_map(|d| [&mut d.from, &mut d.until]);
         (window.into_iter().chain(ring_full.into_iter().flatten()))
             .chain(self.waits.moments())
             .chain(off)
             .chain(throttled)
+            .chain(detail)
             .chain(counted)
             .chain(seen)
             .chain(self.exits.iter_mut().map(|exit| &mut exit.at))

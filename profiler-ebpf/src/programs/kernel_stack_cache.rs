@@ -21,6 +21,7 @@ use profiler_ebpf::{
 use super::{
     budget::{self, Need},
     config::{CONFIG, frozen},
+    detail,
     frame_slots::{
         self, FrameSlots, TopIndex, read_below_softirq, read_kernel_top, scratch_for_kind,
     },
@@ -400,7 +401,8 @@ fn is_drawn(checked_at: u32, now: u64) -> bool {
     // The time's last digits are as good as random, and follow no rhythm of the program.
     let random = (now as u32).wrapping_mul(0x9e37_79b1);
     let passed = ((now >> CHECK_PAUSE_SHIFT) as u32).wrapping_sub(checked_at);
-    threshold == u32::MAX || (random < threshold && passed >= CHECK_PAUSE)
+    let shift = detail::check_shift();
+    (threshold == u32::MAX && shift == 0) || (random < threshold >> shift && passed >= CHECK_PAUSE)
 }
 
 /// Updates the cache with a stack that was walked: compares it with the stack that was found, or

@@ -9,10 +9,12 @@ use aya_ebpf::{
 };
 use profiler_ebpf::{
     code_epoch::COUNTERS,
+    detail::Detail,
     loss::LossCounters,
     own_processes::{ROWS, Row},
     python::{PythonFrames, PythonProcess, PythonThreadState},
     record::{StackRecord, WaitRecord},
+    run_costs::RunCosts,
     stack_counts::StackCounters,
     syscalls::TABLE_LEN,
     user_stack::CallSite,
@@ -170,6 +172,14 @@ pub static CLOCK_OFFSETS: PerCpuArray<u64, 1> = PerCpuArray::new();
 /// Counts what was lost.
 #[btf_map]
 pub static LOSSES: PerCpuArray<LossCounters, 1> = PerCpuArray::new();
+
+/// How much detail is recorded. Only user space writes.
+#[btf_map]
+pub static DETAIL: Array<Detail, 1> = Array::new();
+
+/// What the programs cost on each CPU.
+#[btf_map]
+pub static RUN_COSTS: PerCpuArray<RunCosts, 1> = PerCpuArray::new();
 
 /// In which interrupt each CPU is.
 #[btf_map]

@@ -29,6 +29,7 @@
 use profiler_ebpf::{record::NO_STACK, stack_counts::StackKind, user_stack::frame_distance};
 
 use super::{
+    detail,
     kernel_stack_cache::count,
     maps::CACHE_GENERATION,
     stack::mix,
@@ -130,14 +131,18 @@ extern "C" fn find_by_registers(cache: *mut RegisterCache, kind: u32, key: u64, 
     // SAFETY: callers pass the cache of a `TaskLocal`; the verifier checks it.
     let Some(cache) = (unsafe { cache.as_mut() }) else { return NO_STACK };
     let entry = cache.entry(kind, key);
+    let shift = detail::trust_shift();
     let passed = time(now).wrapping_sub(entry.word & TIME) & TIME;
-    if (entry.word ^ key) & KEY != 0 || entry.word & AGREEMENTS != TRUSTED || passed > TRUSTED_FOR {
+    if (entry.word ^ key) & KEY != 0
+        || entry.word & AGREEMENTS != TRUSTED
+        || passed > TRUSTED_FOR << shift
+    {
         return NO_STACK;
     }
     // The time's last digits are as good as random. Those that decide on a check are mixed in
     // another way: which answers are checked must not depend on which are confirmed.
     let random = (now as u32).wrapping_mul(0x85eb_ca6b) >> 16;
-    if random & (CONFIRMED_ONE_IN - 1) == 0 {
+    if random & ((CONFIRMED_ONE_IN << shift) - 1) == 0 {
         return NO_STACK;
     }
     count(|counters| &mut counters.by_registers, kind);

@@ -11,7 +11,7 @@ use profiler_ebpf::{
 use super::{
     arrival,
     current_task::current_user_half,
-    interrupt_context,
+    detail, interrupt_context,
     maps::CLOCK_TICKS,
     ring::{header, now, send},
     stack::{self, Scratch},
@@ -53,7 +53,7 @@ pub fn on_clock_tick(ctx: *mut c_void) {
         user_stack: NO_STACK,
         kernel_stack: NO_STACK,
     };
-    if stack::are_recorded() {
+    if detail::takes_stacks() {
         // A clock that ticks in user code finds no kernel half: `bpf_get_stack` returns an error,
         // which is no loss.
         record.kernel_stack = stack::walk_kernel_if_any(ctx, Scratch::Sample).0;

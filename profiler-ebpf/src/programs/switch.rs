@@ -16,10 +16,10 @@ use super::{
     arrival, code_epoch,
     config::{CONFIG, frozen},
     current_task::{current_cgroup, current_user_half, read_current_inode},
-    file, interrupt_context, kernel_stack_cache,
+    detail, file, interrupt_context, kernel_stack_cache,
     register_cache::RegisterKey,
     ring::{count_loss, cpu, header, now, send},
-    stack, syscall, target,
+    syscall, target,
     task::{Registers, TASK_DEAD, Task},
     task_local::{self, TaskLocal},
     throttle, user_stack_copy,
@@ -105,7 +105,7 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
     let registers = prev.registers();
     record_syscall_and_file(record, prev, registers, UserMemory::Readable);
     record.user_stack = NO_STACK;
-    if stack::are_recorded() {
+    if detail::takes_stacks() {
         record_stacks(ctx, local, registers, now);
         task_local::report_distrust(local, prev);
     }

@@ -18,7 +18,7 @@ use super::{
     budget::{self, Need},
     code_epoch,
     current_task::{current_user_half, read_current_inode},
-    epoll, file, interrupt_context,
+    detail, epoll, file, interrupt_context,
     kernel_stack_cache::{self, KernelStackCache, Waker, WakesFrom},
     register_cache::RegisterKey,
     ring::{count_loss, cpu, now},
@@ -62,7 +62,7 @@ pub fn on_waking(ctx: *mut c_void, wakee: Task) {
             let file = if is_on_pipe { WakerFile::SameAsWakee } else { WakerFile::Unknown };
             record_waker(ctx, local, wakee, file, now);
             let record = &mut local.record;
-            if stack::are_recorded()
+            if detail::takes_stacks()
                 && record.kernel_stack == NO_STACK
                 && record.wait_flags & wait_flags::KERNEL_STACK_FAILED == 0
             {
@@ -120,7 +120,7 @@ fn record_creator(ctx: *mut c_void, local: &mut TaskLocal, now: u64) {
     begin_wake(wake, current, wake_context::TASK, 0);
     record_syscall(wake, current, registers);
     let mut creator = if target::is_profiler(current) { None } else { task_local::find(current) };
-    if stack::are_recorded() {
+    if detail::takes_waker_stacks(0) {
         wake.kernel_stack = stack::walk_kernel(ctx, Scratch::Waking)
             .or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
         if current_user_half() != 0 {
@@ -189,6 +189,7 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, wakee: Task, file: Wake
     }
     let tid = current.tid();
     let wait_key = find_wait_key(local);
+    let takes_stacks = detail::takes_waker_stacks(waited_ns(local, now));
     let wake: &mut Wake = &mut local.record.wake;
     begin_wake(wake, current, context, vector);
     let is_task = context == wake_context::TASK;
@@ -209,7 +210,7 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, wakee: Task, file: Wake
         }
         let mut waker_local =
             if tid == 0 || target::is_profiler(current) { None } else { task_local::find(current) };
-        if tid != 0 && (stack::are_recorded() || may_be_sender) {
+        if tid != 0 && (takes_stacks || may_be_sender) {
             let from = if is_task { WakesFrom::Task } else { WakesFrom::Softirq };
             let waker = Waker { task: current, registers, from };
             // Apart: the verifier refuses an offset to a pointer that may be null, which is what the
@@ -238,6 +239,12 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, wakee: Task, file: Wake
         epoll::record_ready_file(wakee, &mut local.record);
     }
     local.record.wake.ns = now;
+}
+
+/// How long the wait has lasted that ends now; 0 of a thread that has not left its CPU yet.
+#[inline(always)]
+fn waited_ns(local: &TaskLocal, now: u64) -> u64 {
+    if local.phase == phase::BLOCKED { now.wrapping_sub(local.record.off_ns) } else { 0 }
 }
 
 /// Whether the current task may be sending what ends a wait: it is in a syscall on a socket.
@@ -284,7 +291,7 @@ fn record_waker_stacks(
     let kernel_key = if wait_key == 0 { RegisterKey::NONE } else { user_key.with(wait_key) };
     let kernel = kernel_stack_cache::capture_waker(ctx, cache, waker, number, kernel_key, now);
     wake.kernel_stack = kernel.or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
-    if stack::are_recorded() && current_user_half() != 0 {
+    if detail::takes_stacks() && current_user_half() != 0 {
         const KIND: StackKind = StackKind::WakeUser;
         let user = user_stack_copy::capture(ctx, KIND, Some(cache), user_key, now);
         wake.user_stack = user.or_flag(&mut wake.flags, wake_flags::USER_STACK_FAILED);
@@ -297,7 +304,7 @@ fn record_waker_stacks(
 fn record_untracked_waker_stacks(ctx: *mut c_void, wake: &mut Wake, now: u64) {
     wake.kernel_stack = stack::walk_kernel(ctx, Scratch::Waking)
         .or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
-    if stack::are_recorded() && current_user_half() != 0 {
+    if detail::takes_stacks() && current_user_half() != 0 {
         const KIND: StackKind = StackKind::WakeUser;
         let user = user_stack_copy::capture(ctx, KIND, None, RegisterKey::NONE, now);
         wake.user_stack = user.or_flag(&mut wake.flags, wake_flags::USER_STACK_FAILED);

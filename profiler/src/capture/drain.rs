@@ -13,6 +13,7 @@ use super::{
     control::Control,
     counters::Counters,
     messages::{Lookup, OpenRecords, RecordBatch, StoreMessage, SurveyRequest, SurveyedSnapshot},
+    overhead::Overhead,
 };
 use crate::{
     kernel::{self, ProgramTimer, Ring},
@@ -41,6 +42,7 @@ pub(super) struct Drain {
     collector: Collector,
     counters: Arc<Counters>,
     programs: ProgramTimer,
+    overhead: Overhead,
     store: SyncSender<StoreMessage>,
     totals: KernelTotals,
     totals_read: Timestamp,
@@ -56,6 +58,7 @@ impl Drain {
         collector: Collector,
         counters: Arc<Counters>,
         programs: ProgramTimer,
+        overhead: Overhead,
         store: SyncSender<StoreMessage>,
     ) -> Self {
         Self {
@@ -63,6 +66,7 @@ impl Drain {
             collector,
             counters,
             programs,
+            overhead,
             store,
             totals: KernelTotals::default(),
             totals_read: Timestamp(0),
@@ -94,13 +98,16 @@ impl Drain {
             let from = kernel::now();
             if control.window_start.get().is_some() {
                 self.measure_programs(from);
+                self.overhead.pass(from);
             }
-            for ring in &mut self.rings {
-                ring.drain(|bytes| self.collector.add_record(bytes));
+            for index in 0..self.rings.len() {
+                if let Some(ring) = self.rings.get_mut(index) {
+                    ring.drain(|bytes| self.collector.add_record(bytes));
+                }
                 // One busy ring must not make a slice that is many times as large as it should be.
                 if self.collector.len() >= 2 * LARGEST_SLICE && !is_last {
                     let until = self.last_cut;
-                    send_batch(&mut self.collector, until, &self.totals, &self.store);
+                    self.send_batch(until);
                 }
             }
             for long_wait in self.collector.take_long_waits() {
@@ -115,7 +122,7 @@ impl Drain {
             if let Some(SurveyRequest::Snapshot(request)) = request {
                 self.read_totals(from);
                 let until = Timestamp(from.0.saturating_sub(RING_DELAY.0));
-                send_batch(&mut self.collector, until, &self.totals, &self.store);
+                self.send_batch(until);
                 self.last_cut = from;
                 let open = self.collector.take_open_records();
                 let window =
@@ -134,8 +141,10 @@ impl Drain {
                 self.programs.stop_measuring();
                 self.read_totals(from);
                 let open = self.collector.take_open_records();
+                self.overhead.measure(from);
+                let detail = self.overhead.take_stretches();
                 let records = self.collector.take_batch(from, own_cpu_time(), self.totals);
-                return (records, open);
+                return (RecordBatch { detail, ..records }, open);
             }
             let is_long = from.since(self.last_cut) >= LONGEST_SLICE;
             if is_long || self.collector.len() >= LARGEST_SLICE {
@@ -143,7 +152,7 @@ impl Drain {
                     self.read_totals(from);
                 }
                 let until = Timestamp(from.0.saturating_sub(RING_DELAY.0));
-                send_batch(&mut self.collector, until, &self.totals, &self.store);
+                self.send_batch(until);
                 self.last_cut = from;
             }
             std::thread::sleep(DRAIN_INTERVAL);
@@ -176,17 +185,14 @@ impl Drain {
             self.measured = at;
         }
     }
-}
 
-/// Sends a batch to the store, and waits if the store has not kept up: the rings fill meanwhile,
-/// and what finds no room there is counted and dated.
-fn send_batch(
-    collector: &mut Collector,
-    until: Timestamp,
-    totals: &KernelTotals,
-    store: &SyncSender<StoreMessage>,
-) {
-    let records = collector.take_batch(until, own_cpu_time(), totals.clone());
-    // The other end is gone only if its thread has died, and that is noticed when it is joined.
-    let _died = store.send(StoreMessage::Records(Box::new(records)));
+    /// Sends a batch to the store, and waits if the store has not kept up: the rings fill meanwhile, and
+    /// what finds no room there is counted and dated.
+    fn send_batch(&mut self, until: Timestamp) {
+        let records = self.collector.take_batch(until, own_cpu_time(), self.totals.clone());
+        let detail = self.overhead.take_stretches();
+        let records = RecordBatch { detail, ..records };
+        // The other end is gone only if its thread has died, and that is noticed when it is joined.
+        let _died = self.store.send(StoreMessage::Records(Box::new(records)));
+    }
 }

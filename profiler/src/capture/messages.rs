@@ -17,10 +17,10 @@ use crate::{
     symbols::NamingRequest,
 };
 use offwake_recording::{
-    AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, FileId, Filesystem, FrameId, Function,
-    FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile, PipeHolder,
-    Preemption, ProfilerCost, Sample, StackRef, StoppedThread, ThreadEvent, ThreadExit, Throttle,
-    Unanswered, Wait,
+    AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, DetailStretch, FileId, Filesystem, FrameId,
+    Function, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile,
+    PipeHolder, Preemption, ProfilerCost, Sample, StackRef, StoppedThread, ThreadEvent, ThreadExit,
+    Throttle, Unanswered, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -117,6 +117,8 @@ pub(super) struct RecordBatch {
     pub samples: Vec<Sample>,
     pub thread_events: Vec<ThreadEvent>,
     pub exits: Vec<ThreadExit>,
+    /// How much detail was recorded meanwhile.
+    pub detail: Vec<DetailStretch>,
 }
 
 impl RecordBatch {

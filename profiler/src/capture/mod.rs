@@ -22,6 +22,7 @@ mod join_in_time;
 mod lookup;
 mod memory_sink;
 mod messages;
+mod overhead;
 mod sink;
 mod store;
 mod trigger;
@@ -57,6 +58,8 @@ use offwake_recording::{
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
 };
+pub use overhead::OverheadLimit;
+use overhead::{KernelSide, Overhead};
 pub use sink::{EncodedSlice, NewSlice, RemovedSlice, Sink, SliceOffsets, SliceSummary};
 use store::Store;
 pub use store::{Ending, Written};
@@ -96,6 +99,8 @@ pub struct Plan {
     pub settings: Settings,
     /// The target in words.
     pub target: String,
+    /// How much of the machine recording may take; None if any amount.
+    pub max_overhead: Option<OverheadLimit>,
     /// How many bytes the records may take when all of them are read again; the run is over when
     /// they would take more. None if there is no such limit.
     pub memory_limit: Option<usize>,
@@ -180,7 +185,7 @@ impl<S: Sink> Armed<S> {
         plan.settings.own_processes = parser::running_processes();
         reader_process::use_processes();
         let types = KernelTypes::from_running_kernel()?;
-        let StartedKernel { mut kernel, rings, losses, stacks, programs } =
+        let StartedKernel { mut kernel, rings, losses, stacks, programs, costs, detail } =
             Kernel::start(&types, &plan.settings)?;
         // Some thread may have started another one before the kernel half saw forks.
         kernel.leave_out(&parser::running_processes())?;
@@ -224,8 +229,10 @@ impl<S: Sink> Armed<S> {
             let control = Arc::clone(&control);
             let triggers = TriggerMatcher::new(plan.triggers.clone());
             let collector = Collector::new(lookups.clone(), plan.memory_limit, triggers);
-            let mut drain =
-                Drain::new(rings, collector, Arc::clone(&counters), programs, to_store.clone());
+            let overhead = Overhead::new(KernelSide { costs, detail }, plan.max_overhead);
+            let counters = Arc::clone(&counters);
+            let to_store = to_store.clone();
+            let mut drain = Drain::new(rings, collector, counters, programs, overhead, to_store);
             // Attaching takes a while, and all that was sent meanwhile lies before the window.
             drain.drain_early_records();
             start(OwnThread::Drain, Task::Draining, move || drain.run(&control))?
@@ -295,7 +302,7 @@ impl<S: Sink> Armed<S> {
             scope: settings.scope,
             stacks: settings.stacks.mode,
             sample_hz: settings.sample_hz,
-            options: options(settings),
+            options: options(settings, self.plan.max_overhead),
             kernel: read_line("/proc/sys/kernel/osrelease"),
             host: read_line("/proc/sys/kernel/hostname"),
             boot_id: read_line("/proc/sys/kernel/random/boot_id"),
@@ -520,13 +527,16 @@ fn start<T: Send + 'static>(
 }
 
 /// The settings as the command line has them.
-fn options(settings: &Settings) -> String {
+fn options(settings: &Settings, max_overhead: Option<OverheadLimit>) -> String {
     let Settings { scope, stacks, sample_hz, ring_bytes, max_threads, max_targets, .. } = settings;
     let StackSettings { mode, budget, check_one_in, max_stacks, method, .. } = stacks;
     let budget = budget.map_or("none".to_owned(), |budget| format!("{:.3}%", budget.as_percent()));
+    let overhead =
+        max_overhead.map_or("none".to_owned(), |limit| format!("{}%", limit.as_percent()));
     format!(
         "--scope {} --stacks {} --unwind {} --budget {budget} --check-stacks {check_one_in} --max-stacks {max_stacks} \
-         --sample {sample_hz} --ring-size {ring_bytes} --max-threads {max_threads} --max-targets {max_targets}",
+         --sample {sample_hz} --ring-size {ring_bytes} --max-threads {max_threads} --max-targets {max_targets} \
+         --max-overhead {overhead}",
         scope.name(),
         mode.name(),
         method.name(),

@@ -171,6 +171,7 @@ impl<S: Sink> Store<S> {
         append(&mut self.next.waits, records.waits);
         append(&mut self.next.preemptions, records.preemptions);
         append(&mut self.next.throttles, records.throttles);
+        append(&mut self.next.detail, records.detail);
         append(&mut self.next.samples, records.samples);
         append(&mut self.next.thread_events, records.thread_events);
         append(&mut self.next.exits, records.exits);

@@ -22,7 +22,8 @@ use profiler_ebpf::{
 };
 
 use super::{
-    KernelError, KernelTypes, LossReader, ProgramTimer, Ring, StackCountReader, attach,
+    DetailControl, KernelError, KernelTypes, LossReader, ProgramCostReader, ProgramTimer, Ring,
+    StackCountReader, attach,
     btf::COMPAT_MASK,
     map_batch, object,
     sampling_clock::{SamplingClock, online_cpu_list},
@@ -169,6 +170,10 @@ pub struct StartedKernel {
     pub stacks: StackCountReader,
     /// Measures the programs.
     pub programs: ProgramTimer,
+    /// Reads what the programs cost by their own clock.
+    pub costs: ProgramCostReader,
+    /// Says how much detail is recorded.
+    pub detail: DetailControl,
 }
 
 /// A loaded program, as the kernel counts it.
@@ -237,7 +242,9 @@ impl Kernel {
         let losses = LossReader::from_ebpf(&mut kernel.ebpf)?;
         let stacks = StackCountReader::from_ebpf(&mut kernel.ebpf)?;
         let programs = ProgramTimer::new(&kernel.ebpf);
-        Ok(StartedKernel { kernel, rings, losses, stacks, programs })
+        let costs = ProgramCostReader::from_ebpf(&mut kernel.ebpf)?;
+        let detail = DetailControl::from_ebpf(&mut kernel.ebpf)?;
+        Ok(StartedKernel { kernel, rings, losses, stacks, programs, costs, detail })
     }
 
     /// Whether it is seen when CPU quotas are used up and refilled.

@@ -6,6 +6,7 @@
 
 mod attach;
 mod btf;
+mod detail;
 mod error;
 mod features;
 mod load;
@@ -15,6 +16,7 @@ mod map_batch;
 mod maps;
 mod object;
 mod program_timer;
+mod run_costs;
 mod sampling_clock;
 mod stack_counts;
 mod survey;
@@ -25,6 +27,7 @@ mod user_stacks;
 
 pub use attach::required_tracepoints;
 pub use btf::{KernelTypes, Machine};
+pub use detail::DetailControl;
 pub use error::KernelError;
 pub use features::{Feature, FeatureStatus, Features, Need};
 pub use load::{
@@ -35,6 +38,7 @@ pub use loss::LossReader;
 pub use maps::{Ring, SentStacks};
 pub use object::is_embedded;
 pub use program_timer::ProgramTimer;
+pub use run_costs::{ProgramCostReader, ProgramCosts};
 pub use stack_counts::StackCountReader;
 pub use survey::Survey;
 pub use user_stacks::{CallSites, CodeEpochs, PythonThreads, StackCopies, UserStackMaps};

@@ -4,16 +4,17 @@ use std::sync::Arc;
 
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    ContainerId, ContainerNames, CpuQuota, DeviceKind, End, FileId, FileKind, Filesystem, Frame,
-    FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId,
-    OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName, PollEvents, Preemption,
-    ProcessInfo, QuotaCount, ReadyFile, Recording, Sample, Scope, Segment, SocketEnd, SocketRole,
-    Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, Syscall, SyscallTable,
-    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
-    Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
+    ContainerId, ContainerNames, CpuQuota, DetailStep, DetailStretch, DeviceKind, End, FileId,
+    FileKind, Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner,
+    Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName,
+    PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile, Recording, Sample, Scope, Segment,
+    SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread,
+    Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit,
+    ThreadKind, ThreadRef, Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
+use strum::VariantArray as _;
 
 fn kind() -> impl Strategy<Value = ThreadKind> {
     select(vec![ThreadKind::User, ThreadKind::User32, ThreadKind::Kernel])
@@ -346,6 +347,24 @@ fn throttle() -> impl Strategy<Value = Throttle> {
     })
 }
 
+fn detail() -> impl Strategy<Value = DetailStretch> {
+    let times = (any::<(u64, u64)>(), any::<(u64, u64, u64)>());
+    let options = (prop::option::of(any::<u64>()), prop::option::of(any::<u64>()));
+    let step = select(DetailStep::VARIANTS);
+    (times, step, options).prop_map(
+        |(((from, until), (kernel, own, cpu)), step, (least, limit))| DetailStretch {
+            from: Timestamp(from),
+            until: Timestamp(until),
+            step,
+            threshold: least.map(Nanos),
+            kernel_cost: Nanos(kernel),
+            own_cost: Nanos(own),
+            cpu_time: Nanos(cpu),
+            limit: limit.map(Nanos),
+        },
+    )
+}
+
 fn quota() -> impl Strategy<Value = CpuQuota> {
     let count = || {
         any::<(u64, u64, u64, u64)>().prop_map(|(at, periods, throttled_periods, throttled)| {
@@ -442,6 +461,7 @@ prop_compose! {
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
+        detail in prop::collection::vec(detail(), 0..3),
         clocks in prop::collection::vec(clocks(), 1..4),
         counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
         (records, lost_stacks, undecodable, over_memory) in any::<(u64, u64, u64, u64)>(),
@@ -458,6 +478,7 @@ prop_compose! {
             lock_owners,
             pipe_holders,
             stopped_threads,
+            detail,
             filesystems: filesystems.into_iter().map(|known| (known.device, known)).collect(),
             ..Recording::default()
         };

@@ -19,6 +19,7 @@ use super::{
     CgroupEntry, EntryLimits, FilterNote, HalfCountsEntry, LedgerEntry, LossNote, Meta,
     MistakenThread, ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull,
     StackCountsEntry, ThreadEntry, UnansweredNote, WindowEntry, containers,
+    overhead::overhead_entry,
     overview::{Overview, OverviewSums},
     quotas,
 };
@@ -102,6 +103,7 @@ fn meta(recording: &Recording, timeline: &Timeline) -> Meta {
         stack_counts: stack_counts(recording.profiler_cost.stacks),
         mistaken: mismatched_threads(recording),
         programs: program_times(recording.profiler_cost.programs),
+        overhead: overhead_entry(recording),
         sample_hz: meta.sample_hz,
         kernel: meta.kernel.clone(),
         host: meta.host.clone(),

@@ -3,7 +3,8 @@
 use std::io;
 
 use super::{
-    HalfCountsEntry, MistakenThread, ProgramsEntry, Report, StackCountsEntry, styled_lines::percent,
+    HalfCountsEntry, MistakenThread, ProgramsEntry, Report, StackCountsEntry,
+    overhead::describe_cost, styled_lines::percent,
 };
 use crate::text;
 
@@ -18,6 +19,9 @@ pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> 
     writeln!(out, "\noffwake itself: {own} of CPU time, {share} of one CPU")?;
     if let Some(programs) = report.meta.programs {
         writeln!(out, "{}", kernel_cost_line(programs))?;
+    }
+    if let Some(overhead) = &report.meta.overhead {
+        writeln!(out, "{}", describe_cost(overhead))?;
     }
     for line in stack_cache_lines(report.meta.stack_counts, &report.meta.mistaken) {
         writeln!(out, "{line}")?;

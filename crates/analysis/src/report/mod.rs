@@ -17,6 +17,7 @@ mod integrity;
 pub(crate) mod loss_line;
 pub mod markdown;
 mod model;
+mod overhead;
 mod overview;
 mod path_limit;
 pub(crate) mod printed_lines;
@@ -40,5 +41,6 @@ pub use model::{
     ThrottledThread, UnansweredNote, WaitEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind,
     WindowEntry,
 };
+pub use overhead::{DetailStretchEntry, OverheadEntry};
 pub use overview::Overview;
 pub(crate) use path_limit::{MAX_BYTES as MAX_PATH_BYTES, SmallPaths, most_summed_up};

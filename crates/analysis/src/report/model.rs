@@ -14,7 +14,7 @@ use crate::{
     waited_on_entry::WaitedOnEntry,
 };
 
-use super::RecordingIntegrity;
+use super::{OverheadEntry, RecordingIntegrity};
 
 /// Everything that a run found out. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -70,6 +70,8 @@ pub struct Meta {
     pub mistaken: Vec<MistakenThread>,
     /// What the kernel half took, if that was measured.
     pub programs: Option<ProgramsEntry>,
+    /// What recording cost, and what was given up so that it was no more; null if it was not measured.
+    pub overhead: Option<OverheadEntry>,
     /// On-CPU samples a second.
     pub sample_hz: u32,
     /// Release of the kernel.

@@ -6,7 +6,7 @@ use offwake_recording::{
     units::Nanos,
 };
 
-use super::{ClockStep, Report, Suspension, UnansweredNote};
+use super::{ClockStep, Report, Suspension, UnansweredNote, overhead::describe_given_up};
 use crate::text;
 
 /// The most events of one kind that have a line each; of more, one line has the number.
@@ -58,6 +58,10 @@ fn warnings(report: &Report) -> Vec<String> {
             "{} stacks were not taken: the time that walking them may take was used up (--budget)",
             stacks.over_budget
         ));
+    }
+    let overhead = report.meta.overhead.as_ref();
+    if let Some(line) = overhead.and_then(|o| describe_given_up(o, report.window.start_ns)) {
+        say(line);
     }
     let left_out = report.loss.counters.get("threads_full").copied().unwrap_or(0);
     if left_out > 0 {

@@ -3,9 +3,9 @@
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::{
-    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, LockKind, Phase, PipeEnds, Scope,
-    SocketRole, StackEnd, StackMode, SyscallTable, SystemVector, ThreadEventReason, ThreadKind,
-    UnansweredKind, WakeContext,
+    AddressKind, Begin, ClosedBy, DetailStep, DeviceKind, End, FileKind, LockKind, Phase, PipeEnds,
+    Scope, SocketRole, StackEnd, StackMode, SyscallTable, SystemVector, ThreadEventReason,
+    ThreadKind, UnansweredKind, WakeContext,
 };
 
 /// An enum that is stored as the place of a value among its variants. So new variants come last, and none
@@ -32,6 +32,7 @@ impl Code for AddressKind {}
 impl Code for Begin {}
 impl Code for ClosedBy {}
 impl Code for ContextKind {}
+impl Code for DetailStep {}
 impl Code for DeviceKind {}
 impl Code for End {}
 impl Code for FileKind {}

@@ -18,10 +18,10 @@ use super::{
     },
 };
 use crate::{
-    AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, FileId, Filesystem, Frame,
-    FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module, ModuleId, OpenFile,
-    PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample, Stack, StoppedThread, ThreadEvent,
-    ThreadExit, Throttle, Wait,
+    AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, DetailStretch, FileId, Filesystem,
+    Frame, FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module, ModuleId,
+    OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample, Stack, StoppedThread,
+    ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -87,6 +87,8 @@ pub struct Slice {
     pub pipe_holders: Vec<PipeHolder>,
     /// What kept threads stopped: at the end.
     pub stopped_threads: Vec<StoppedThread>,
+    /// How much detail was recorded.
+    pub detail: Vec<DetailStretch>,
 }
 
 /// What was wrong with a slice.
@@ -138,6 +140,7 @@ impl Slice {
             cell(&self.pipe_holders),
             cell(&self.stopped_threads),
             cell(&self.loss.unanswered),
+            cell(&self.detail),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -195,6 +198,7 @@ impl Slice {
             filesystems: cells.rows_if_any(),
             pipe_holders: cells.rows_if_any(),
             stopped_threads: cells.rows_if_any(),
+            detail: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -16,8 +16,8 @@ use crate::{
     selection_arguments::SelectionArguments,
     stack_arguments::StackArguments,
     values::{
-        BandPair, parse_bands, parse_bytes, parse_container, parse_duration, parse_file,
-        parse_keep, parse_recording, parse_trigger,
+        BandPair, OverheadArgument, parse_bands, parse_bytes, parse_container, parse_duration,
+        parse_file, parse_keep, parse_overhead, parse_recording, parse_trigger,
     },
 };
 
@@ -289,6 +289,11 @@ pub struct RecordingArguments {
 
     #[command(flatten)]
     pub stacks: StackArguments,
+
+    /// How much of the time of all CPUs recording may take, idle ones included (10%, 0.5%, none): where it
+    /// would be more, detail is given up step by step, and the report says what and when
+    #[arg(long, value_name = "PERCENT", value_parser = parse_overhead, default_value = "none")]
+    pub max_overhead: OverheadArgument,
 
     /// On-CPU stack samples a second on each CPU; 0 for none
     #[arg(long, value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(0..=10_000))]

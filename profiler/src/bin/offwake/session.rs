@@ -399,6 +399,7 @@ fn build_plan(
             own_processes: Vec::new(),
         },
         target: target.description.clone(),
+        max_overhead: arguments.max_overhead.into(),
         memory_limit,
         triggers: Vec::new(),
         trigger_pause: Nanos(0),

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use offwake::{
-    capture::{Trigger, flight_recorder::Retention},
+    capture::{OverheadLimit, Trigger, flight_recorder::Retention},
     containers::ContainerQuery,
     kernel,
 };
@@ -180,6 +180,36 @@ pub fn parse_trigger(text: &str) -> Result<Trigger, String> {
     }
 }
 
+/// The value of `--max-overhead`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum OverheadArgument {
+    /// Any amount.
+    None,
+    /// A share of the machine.
+    Share(OverheadLimit),
+}
+
+impl From<OverheadArgument> for Option<OverheadLimit> {
+    fn from(argument: OverheadArgument) -> Self {
+        match argument {
+            OverheadArgument::None => None,
+            OverheadArgument::Share(limit) => Some(limit),
+        }
+    }
+}
+
+/// Parses what recording may cost.
+pub fn parse_overhead(text: &str) -> Result<OverheadArgument, String> {
+    if text == "none" {
+        return Ok(OverheadArgument::None);
+    }
+    let number = text.strip_suffix('%').unwrap_or(text);
+    let limit = number.parse().ok().and_then(OverheadLimit::from_percent);
+    limit.map(OverheadArgument::Share).ok_or_else(|| {
+        format!("the limit {text:?} is not a share of all CPUs like 10% or 0.5%, nor none; the least is 0.1%")
+    })
+}
+
 /// Parses letters of task states, with commas or without.
 pub fn parse_states(text: &str) -> Result<States, String> {
     const KNOWN: &str = "SDTtXZPI";
@@ -301,6 +331,18 @@ mod tests {
             "run>1s",
         ] {
             parse_trigger(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn what_recording_may_cost_is_a_share_of_all_cpus() {
+        assert_eq!(parse_overhead("none"), Ok(OverheadArgument::None));
+        let share = |percent| OverheadLimit::from_percent(percent).map(OverheadArgument::Share);
+        for (text, percent) in [("10%", 10.0), ("3", 3.0), ("0.5%", 0.5), ("100%", 100.0)] {
+            assert_eq!(parse_overhead(text).ok(), share(percent), "{text}");
+        }
+        for text in ["", "%", "0%", "0.01%", "-1", "101%", "NaN", "ten", "None"] {
+            parse_overhead(text).unwrap_err();
         }
     }
 

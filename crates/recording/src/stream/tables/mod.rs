@@ -1,5 +1,6 @@
 //! One file a table, or a few small ones that belong together: its columns, and its rows back.
 
+mod detail;
 mod file_locks;
 mod files;
 mod filesystems;
