@@ -12,9 +12,9 @@ use offwake_recording::{
     FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId,
     OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PollEvents, Preemption, ProcessInfo,
     QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd,
-    StackMode, StackRef, StopOrigin, StoppedThread, Syscall, SyscallTable, SystemVector, TaskState,
-    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Unanswered,
-    UnansweredKind, Wait, Wake, WakeContext, Window,
+    StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall, SyscallTable,
+    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
+    Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -61,6 +61,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         pipe_holders: many(u, 2, pipe_holder)?,
         stopped_threads: many(u, 2, stopped_thread)?,
         detail: many(u, 3, detail)?,
+        summed: many(u, 8, summed)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -170,6 +171,26 @@ fn detail(u: Bytes) -> Result<DetailStretch> {
         own_cost: Nanos(small(u)?.into()),
         cpu_time: Nanos(small(u)?.into()),
         limit: maybe(u, small)?.map(|limit| Nanos(limit.into())),
+    })
+}
+
+fn summed(u: Bytes) -> Result<SummedWaits> {
+    let from = time(u)?;
+    Ok(SummedWaits {
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        kind: kind(u)?,
+        in_target: often(u)?,
+        seq: any_or(u, small)?,
+        waits: any_or(u, small)?,
+        preemptions: any_or(u, small)?,
+        from,
+        until: after(u, from)?,
+        off_cpu: Cpu(any(u)?),
+        on_cpu: Cpu(any(u)?),
+        blocked: Nanos(any(u)?),
+        runnable: Nanos(any(u)?),
+        longest: Nanos(any(u)?),
     })
 }
 

@@ -91,8 +91,9 @@ pub struct Config {
     pub max_threads: u32,
     /// One of [`user_stacks`].
     pub user_stacks: u32,
-    /// Fills up to a multiple of eight bytes.
-    pub unused: u32,
+    /// 1 if detail may be given up ([`crate::detail`]). Where it may not, nothing of that is in the programs
+    /// that the kernel runs.
+    pub is_adjustable: u32,
     /// Where the functions begin that run programs at tracepoints (`bpf_trace_run1` and so on):
     /// frames of a kernel stack up to theirs are left out, as tracing made them. 0 if it is not
     /// known.

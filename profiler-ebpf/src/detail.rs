@@ -15,8 +15,10 @@ pub struct Detail {
     pub waker_stacks_from_ns: u64,
     /// Not 0 if no stacks are taken but those that tell who sent a packet.
     pub is_without_stacks: u32,
-    /// Fills up to a multiple of eight bytes.
-    pub unused: u32,
+    /// Not 0 if what a thread waits for is read only when its wait has turned out to be long.
+    pub is_late: u32,
+    /// Waits and preemptions that are shorter than this are summed up instead of being sent; 0 for none.
+    pub summed_below_ns: u64,
 }
 
-const _: () = assert!(size_of::<Detail>() == 24);
+const _: () = assert!(size_of::<Detail>() == 32);

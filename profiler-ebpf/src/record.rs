@@ -38,6 +38,8 @@ pub mod kind {
     pub const STACK_COPY: u16 = 7;
     /// [`super::ThrottleRecord`]
     pub const THROTTLE: u16 = 8;
+    /// [`super::SummedRecord`]
+    pub const SUMMED: u16 = 9;
 }
 
 /// In what context a wake was made ([`Wake::context`]).
@@ -130,6 +132,13 @@ pub mod wake_flags {
     /// [`super::Wake::file`] is the file that made the wakee's `epoll` ready, and
     /// [`super::WaitRecord::polled_fd`] the descriptor by which it was added to that.
     pub const READY_FILE: u32 = 1 << 3;
+}
+
+/// Facts about short waits that were summed up ([`SummedRecord::flags`]).
+pub mod summed_flags {
+    /// A copy, made as the window closed or for a snapshot: what is sent later may begin as it does, and
+    /// go on for longer.
+    pub const OPEN: u32 = 1 << 0;
 }
 
 /// Why a [`ThreadRecord`] was written.
@@ -333,6 +342,40 @@ pub struct PreemptionRecord {
     pub reserved: u32,
 }
 
+/// Short waits and preemptions of a thread that were summed up instead of being sent: of all in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SummedRecord {
+    /// [`kind::SUMMED`].
+    pub header: RecordHeader,
+    /// The thread.
+    pub tid: u32,
+    /// The thread's process.
+    pub tgid: u32,
+    /// The number of the last of them, from the same count as [`WaitRecord::seq`].
+    pub seq: u32,
+    /// [`thread_flags`].
+    pub thread_flags: u32,
+    /// How many waits there were.
+    pub waits: u32,
+    /// How many preemptions there were.
+    pub preemptions: u32,
+    /// The CPU that the thread left at first, and (`>> 16`) the one that it came back to at last.
+    pub cpus: u32,
+    /// [`summed_flags`].
+    pub flags: u32,
+    /// When the thread left the CPU at first.
+    pub from_ns: u64,
+    /// When it was back on a CPU at last.
+    pub until_ns: u64,
+    /// How long it was blocked in all.
+    pub blocked_ns: u64,
+    /// How long it waited for a CPU in all.
+    pub runnable_ns: u64,
+    /// The longest that it was blocked at once.
+    pub longest_ns: u64,
+}
+
 /// A stretch in which a thread could have run, and a CPU quota kept it from that. It lies inside
 /// the time off the CPU of the thread's next [`WaitRecord`] or [`PreemptionRecord`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -471,6 +514,7 @@ const _: () = {
     assert!(size_of::<Wake>() == 120);
     assert!(size_of::<WaitRecord>() == 288);
     assert!(size_of::<PreemptionRecord>() == 64);
+    assert!(size_of::<SummedRecord>() == 80);
     assert!(size_of::<ThrottleRecord>() == 48);
     assert!(size_of::<StackRecord>() == 32 + MAX_FRAMES * 8);
     assert!(size_of::<ThreadRecord>() == 80);

@@ -8,8 +8,14 @@ use offwake_tests::{
 };
 
 /// The steps, in the order in which detail is given up.
-const STEPS: [&str; 5] =
-    ["full", "fewer_checks", "longer_trust", "fewer_waker_stacks", "no_stacks"];
+const STEPS: [&str; 6] = [
+    "full",
+    "fewer_checks",
+    "longer_trust",
+    "short_waits_summed",
+    "fewer_waker_stacks",
+    "no_stacks",
+];
 
 /// Long enough for a warm-up and all steps one by one.
 const LENGTH: &str = "4s";
@@ -42,7 +48,8 @@ fn check_stretches(report: &Report, overhead: &Overhead) -> Result<()> {
 }
 
 /// Two processes that switch as fast as they can take more than a thousandth of the machine's time, whatever
-/// is given up. Whom they wait for is known all the same, to the nanosecond.
+/// is given up. As long as their waits are recorded one by one it is known whom they are for; when they are
+/// summed up, nobody is blamed, and their times are known all the same, to the nanosecond.
 #[test]
 fn detail_is_given_up_under_a_flood_and_said() -> Result<()> {
     let workload = Workload::start("ping-pong")?;
@@ -59,6 +66,12 @@ fn detail_is_given_up_under_a_flood_and_said() -> Result<()> {
     for tid in [ping, pong] {
         let ledger = report.thread(tid)?;
         ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
+        let parts = ledger.on_cpu_ns + ledger.runnable_ns + ledger.blocked_ns;
+        ensure!(parts == ledger.wall_ns, "{ledger:?}");
+        // Most of its time all its waits were summed up.
+        let summed = ledger.unattributed.get("short_waits").copied().unwrap_or(0);
+        ensure!(summed > ledger.blocked_ns / 2, "{ledger:?}");
+        ensure!(!ledger.unattributed.contains_key("lost"), "{ledger:?}");
     }
     Ok(())
 }

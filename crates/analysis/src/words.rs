@@ -21,6 +21,7 @@ pub fn unknown(reason: Reason) -> String {
         Reason::StillBlocked => STILL_WAITING.to_owned(),
         Reason::Signal => "interrupted by a signal".to_owned(),
         Reason::Lost => "records were lost".to_owned(),
+        Reason::ShortWaits => "short waits, summed up".to_owned(),
         Reason::Stopped => "stopped or frozen".to_owned(),
         Reason::HolderUnknown => "not known who held the lock".to_owned(),
         Reason::UnclearWake => "may have been woken for nothing".to_owned(),

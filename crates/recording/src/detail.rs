@@ -17,6 +17,8 @@ pub enum DetailStep {
     FewerChecks,
     /// Stacks are recognised by registers alone for longer, before they are compared again.
     LongerTrust,
+    /// Short waits are summed up, and not recorded one by one. Who ends one of them has no stacks.
+    ShortWaitsSummed,
     /// The stacks of whoever ends a wait are taken of longer waits alone.
     FewerWakerStacks,
     /// No stacks are taken.
@@ -40,7 +42,9 @@ pub struct DetailStretch {
     pub until: Timestamp,
     /// What was given up.
     pub step: DetailStep,
-    /// Of [`DetailStep::FewerWakerStacks`], how long the waits are whose enders have stacks.
+    /// How long the waits are of which more is known: of [`DetailStep::FewerWakerStacks`] those whose
+    /// enders have stacks, of [`DetailStep::ShortWaitsSummed`] and [`DetailStep::NoStacks`] those that are
+    /// recorded one by one.
     pub threshold: Option<Nanos>,
     /// What the programs in the kernel took of all CPUs, by their own clock.
     pub kernel_cost: Nanos,

@@ -22,6 +22,7 @@ mod same_stacks;
 mod stack;
 mod stop_origin;
 pub mod stream;
+mod summed;
 mod thread;
 mod unanswered;
 pub mod units;
@@ -49,6 +50,7 @@ pub use stack::{
     Stack, StackEnd, StackRef, StackTable,
 };
 pub use stop_origin::{StopOrigin, StoppedThread};
+pub use summed::SummedWaits;
 pub use thread::{Phase, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind};
 pub use unanswered::{Unanswered, UnansweredKind};
 pub use wait::{
@@ -200,6 +202,8 @@ pub struct Recording {
     pub waits: Waits,
     /// Times off the CPU of threads that could have gone on.
     pub preemptions: Vec<Preemption>,
+    /// Stretches of threads' lives of which only sums are known.
+    pub summed: Vec<SummedWaits>,
     /// When CPU quotas kept threads from running. No part of a stretch is in two, but a snapshot may
     /// have said one before it was over.
     pub throttles: Vec<Throttle>,
@@ -258,6 +262,7 @@ impl Recording {
         self.waits.sort();
         let key = |preemption: &Preemption| (preemption.off, preemption.tid, preemption.seq);
         order::sort_nearly_sorted(&mut self.preemptions, |a, b| key(a).cmp(&key(b)));
+        self.summed.sort_by_key(|summed| (summed.from, summed.tid, summed.seq));
         self.throttles.sort_by_key(|throttle| (throttle.from, throttle.tid, throttle.until));
         self.thread_events.sort_by_key(|thread_event| (thread_event.at, thread_event.tid));
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));

@@ -41,11 +41,13 @@ impl Recording {
         let throttled = self.throttles.iter_mut().flat_map(|t| [&mut t.from, &mut t.until]);
         let counted = self.quotas.values_mut().flat_map(|q| [&mut q.first.at, &mut q.last.at]);
         let seen = self.thread_events.iter_mut().flat_map(|seen| [&mut seen.at, &mut seen.created]);
+        let summed = self.summed.iter_mut().flat_map(|s| [&mut s.from, &mut s.until]);
         let detail = self.detail.iter_mut().flat_map(|d| [&mut d.from, &mut d.until]);
         (window.into_iter().chain(ring_full.into_iter().flatten()))
             .chain(self.waits.moments())
             .chain(off)
             .chain(throttled)
+            .chain(summed)
             .chain(detail)
             .chain(counted)
             .chain(seen)

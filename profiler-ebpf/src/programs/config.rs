@@ -26,7 +26,7 @@ pub static CONFIG: Config = Config {
     stack_budget: 0,
     max_threads: 0,
     user_stacks: 0,
-    unused: 0,
+    is_adjustable: 0,
     tracing_begin: 0,
     tracing_end: 0,
     offsets: Offsets {

@@ -13,7 +13,7 @@ use profiler_ebpf::{
     loss::LossCounters,
     own_processes::{ROWS, Row},
     python::{PythonFrames, PythonProcess, PythonThreadState},
-    record::{StackRecord, WaitRecord},
+    record::{StackRecord, SummedRecord, WaitRecord},
     run_costs::RunCosts,
     stack_counts::StackCounters,
     syscalls::TABLE_LEN,
@@ -160,6 +160,10 @@ pub static STACK_BUDGETS: PerCpuArray<StackBudget, 1> = PerCpuArray::new();
 /// Where the survey copies an open wait to, which may change while it is sent.
 #[btf_map]
 pub static WAIT_SCRATCH: PerCpuArray<WaitRecord, 1> = PerCpuArray::new();
+
+/// Where the survey copies short waits to that were summed up.
+#[btf_map]
+pub static SUM_SCRATCH: PerCpuArray<SummedRecord, 1> = PerCpuArray::new();
 
 /// How often the sampling clock has ticked on each CPU, whichever thread was there.
 #[btf_map]

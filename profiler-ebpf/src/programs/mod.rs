@@ -21,6 +21,7 @@ pub mod ring;
 pub mod run_costs;
 pub mod sample;
 pub mod stack;
+pub mod sums;
 pub mod survey;
 pub mod switch;
 pub mod syscall;

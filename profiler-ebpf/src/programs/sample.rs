@@ -15,7 +15,7 @@ use super::{
     maps::CLOCK_TICKS,
     ring::{header, now, send},
     stack::{self, Scratch},
-    switch, target,
+    sums, switch, target,
     task::Task,
     task_local, user_stack_copy,
 };
@@ -40,6 +40,7 @@ pub fn on_clock_tick(ctx: *mut c_void) {
             return;
         }
         switch::mark_on_cpu(local, task, RunQueueClock::Stale, now());
+        sums::flush_if_old(local, now());
         task_local::send_thread_info_once(local, task, phase::ON_CPU);
         seq = local.seq;
     }

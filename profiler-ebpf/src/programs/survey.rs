@@ -20,6 +20,7 @@ use super::{
     maps::{SURVEY, WAIT_SCRATCH},
     ring::{count_loss, cpu, now, send},
     stack::{self, Scratch},
+    sums,
     switch::{self, UserMemory},
     syscall, target,
     task::Task,
@@ -96,6 +97,7 @@ fn open_wait(local: &mut TaskLocal, task: Task) {
     record.state = task.state();
     record.cpus = cpu();
     record.user_stack = NO_STACK;
+    local.is_late = 0;
     local.next_tid = 0;
     if !task.is_blocked() {
         local.phase = phase::RUNNABLE;
@@ -122,6 +124,7 @@ fn open_wait(local: &mut TaskLocal, task: Task) {
 /// The window closes: sends what is open, and the thread's properties.
 #[inline(always)]
 fn survey_closing(local: &mut TaskLocal, task: Task) {
+    sums::send_copy(local);
     match local.phase {
         phase::BLOCKED => {
             local.seq += 1;
@@ -155,6 +158,7 @@ fn survey_snapshot(local: &mut TaskLocal, task: Task) {
     let seq = read_seq(local);
     let mut phase = read_phase(local);
     let mut newest = seq;
+    sums::send_copy(local);
     match phase {
         phase::BLOCKED => {
             newest = seq + 1;
@@ -247,6 +251,11 @@ fn copy_open_wait(local: &TaskLocal, task: Task, seq: u32) -> Option<&'static Wa
     record.wait_flags |= wait_flags::STILL_OFF;
     record.on_ns = now();
     record.cpus = (record.cpus & 0xffff) | (cpu() << 16);
+    if local.is_late != 0 {
+        record.syscall.thread_flags = local.thread_flags;
+        let registers = task.registers();
+        switch::record_syscall_and_file(record, task, registers, UserMemory::NotReadable);
+    }
     if record.wake.ns == 0 && record.kernel_stack == NO_STACK && stack::are_recorded() {
         record.kernel_stack = stack::walk_blocked(task, Scratch::Survey)
             .or_flag(&mut record.wait_flags, wait_flags::KERNEL_STACK_FAILED);

@@ -19,7 +19,7 @@ use super::{
     detail, file, interrupt_context, kernel_stack_cache,
     register_cache::RegisterKey,
     ring::{count_loss, cpu, header, now, send},
-    syscall, target,
+    sums, syscall, target,
     task::{Registers, TASK_DEAD, Task},
     task_local::{self, TaskLocal},
     throttle, user_stack_copy,
@@ -101,15 +101,31 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
         }
         return;
     }
+    record.user_stack = NO_STACK;
+    if detail::is_late() {
+        local.is_late = 1;
+        local.phase = phase::BLOCKED;
+        return;
+    }
+    local.is_late = 0;
     record.syscall.thread_flags = local.thread_flags;
     let registers = prev.registers();
     record_syscall_and_file(record, prev, registers, UserMemory::Readable);
-    record.user_stack = NO_STACK;
     if detail::takes_stacks() {
         record_stacks(ctx, local, registers, now);
         task_local::report_distrust(local, prev);
     }
     local.phase = phase::BLOCKED;
+}
+
+/// Reads what a thread waits for, or waited for until just now, whose wait turned out to be too long to be
+/// summed up: all but what is in its own memory, which it would have to read itself.
+#[inline(never)]
+pub fn read_late(local: &mut TaskLocal, task: Task) {
+    local.is_late = 0;
+    local.record.syscall.thread_flags = local.thread_flags;
+    let registers = task.registers();
+    record_syscall_and_file(&mut local.record, task, registers, UserMemory::NotReadable);
 }
 
 /// Records the stack of a thread that leaves the CPU to wait: the user half, and the kernel half if
@@ -212,7 +228,9 @@ fn on_switch_in(next: Task, now: u64) {
         count_loss(Loss::SwitchOutMissed);
         local.seq += 1;
     }
-    send_off_cpu(local, next, now);
+    if !sums::add_if_short(local, next, now) {
+        send_off_cpu(local, next, now);
+    }
     local.phase = phase::ON_CPU;
     local.record.wake.ns = 0;
 }
@@ -221,6 +239,7 @@ fn on_switch_in(next: Task, now: u64) {
 /// before that if need be, without its phase: the number of its newest record is about to change.
 #[inline(always)]
 fn send_off_cpu(local: &mut TaskLocal, task: Task, now: u64) {
+    sums::flush(local);
     match local.phase {
         phase::RUNNABLE => {
             task_local::send_thread_info_once(local, task, phase::UNKNOWN);
@@ -230,6 +249,9 @@ fn send_off_cpu(local: &mut TaskLocal, task: Task, now: u64) {
             send_preemption(local, now);
         }
         phase::BLOCKED => {
+            if detail::is_adjustable() && local.is_late != 0 {
+                read_late(local, task);
+            }
             task_local::send_thread_info_once(local, task, phase::UNKNOWN);
             if throttle::send_all(local, task, local.record.wake.ns, now).is_err() {
                 return skip_record(local);
@@ -292,6 +314,7 @@ pub fn preemption_record(local: &TaskLocal, seq: u32, now: u64, on_cpu: u32) -> 
 /// Sends that a thread has ended, which leaves the CPU for the last time.
 #[inline(always)]
 fn send_exit(local: &mut TaskLocal, task: Task, now: u64) {
+    sums::flush(local);
     task_local::send_thread_info_once(local, task, phase::UNKNOWN);
     let record = ExitRecord {
         header: header(kind::EXIT, size_of::<ExitRecord>()),

@@ -6,7 +6,7 @@ use aya_ebpf::helpers::generated::bpf_task_storage_get;
 use profiler_ebpf::{
     config,
     loss::{Loss, RingLoss},
-    record::{ThreadRecord, WaitRecord, kind, phase, thread_event, thread_flags},
+    record::{SummedRecord, ThreadRecord, WaitRecord, kind, phase, thread_event, thread_flags},
 };
 
 use super::{
@@ -41,6 +41,12 @@ pub struct TaskLocal {
     pub is_identity_sent: u32,
     /// The thread that the CPU went to when this one left it.
     pub next_tid: u32,
+    /// How many waits and preemptions are in `sum`; 0 if it is not open.
+    pub summed: u32,
+    /// Not 0 if it has not been read what the thread waits for.
+    pub is_late: u32,
+    /// The short waits that have not been sent.
+    pub sum: SummedRecord,
     /// Since when a CPU quota has kept the thread from running; of the time off the CPU whose flags
     /// have `THROTTLED` alone.
     pub throttle: OpenThrottle,

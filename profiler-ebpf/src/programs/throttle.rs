@@ -143,6 +143,13 @@ pub fn send_all(local: &TaskLocal, task: Task, since: u64, now: u64) -> Result<(
     Ok(())
 }
 
+/// Whether a thread that could have run from `since` on may have been throttled meanwhile, as far as its own
+/// flags don't say so.
+#[inline(always)]
+pub fn may_have_been(since: u64) -> bool {
+    !is_by_thread() && is_known() && LAST_UNTHROTTLE.get(0).is_some_and(|&last| last > since)
+}
+
 /// Sends the stretch in which a thread is throttled as the window closes, if it is.
 #[inline(never)]
 pub fn send_open(local: &TaskLocal, task: Task, since: u64, now: u64) {

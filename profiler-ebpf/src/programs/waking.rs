@@ -23,7 +23,7 @@ use super::{
     register_cache::RegisterKey,
     ring::{count_loss, cpu, now},
     stack::{self, Scratch},
-    switch, syscall, target,
+    sums, switch, syscall, target,
     task::{Registers, Task, is_interruptible},
     task_address::TaskAddress,
     task_local::{self, TaskLocal},
@@ -55,7 +55,13 @@ pub fn on_waking(ctx: *mut c_void, wakee: Task) {
         // The first wake that comes while the thread is off the CPU ends its wait, and there can be
         // no second: the state no longer matches. A wake from before the switch-out is overwritten.
         phase::BLOCKED if local.record.wake.ns > local.record.off_ns => {}
+        phase::BLOCKED if is_late(local) && sums::is_short_so_far(local, now) => {
+            sums::note_wake(local, now);
+        }
         phase::BLOCKED => {
+            if is_late(local) {
+                switch::read_late(local, wakee);
+            }
             // The reader or the writer of a pipe is woken by somebody who uses the same pipe.
             let is_on_pipe = local.record.wait_flags & wait_flags::HAS_FILE != 0
                 && file::is_pipe(&local.record.file);
@@ -74,6 +80,7 @@ pub fn on_waking(ctx: *mut c_void, wakee: Task) {
         }
         // The wakee is still on the CPU, perhaps about to sleep: its next switch-in decides whether
         // this wake counts.
+        phase::ON_CPU if detail::is_late() => sums::note_wake(local, now),
         phase::ON_CPU => record_waker(ctx, local, wakee, WakerFile::Unknown, now),
         _ => {}
     }
@@ -106,6 +113,7 @@ pub fn on_wakeup_new(ctx: *mut c_void, child: Task) {
     record.user_stack = NO_STACK;
     record.kernel_stack = NO_STACK;
     record_creator(ctx, local, now);
+    local.is_late = 0;
     local.phase = phase::BLOCKED;
 }
 
@@ -239,6 +247,12 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, wakee: Task, file: Wake
         epoll::record_ready_file(wakee, &mut local.record);
     }
     local.record.wake.ns = now;
+}
+
+/// Whether it has not been read what a thread waits for.
+#[inline(always)]
+fn is_late(local: &TaskLocal) -> bool {
+    detail::is_adjustable() && local.is_late != 0
 }
 
 /// How long the wait has lasted that ends now; 0 of a thread that has not left its CPU yet.

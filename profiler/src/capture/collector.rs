@@ -9,8 +9,8 @@ use std::{
 use foldhash::fast::RandomState;
 use offwake_analysis::blame;
 use offwake_recording::{
-    End, FileId, LossTotals, Preemption, ProfilerCost, Sample, ThreadEvent, ThreadEventReason,
-    ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
+    End, FileId, LossTotals, Preemption, ProfilerCost, Sample, SummedWaits, ThreadEvent,
+    ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -19,7 +19,7 @@ use super::{
     trigger::TriggerMatcher,
 };
 use crate::{
-    decode::{self, Record},
+    decode::{self, Record, SumEnd},
     fuse_servers, polled_files,
 };
 
@@ -182,7 +182,11 @@ impl Collector {
         match self.decode(bytes) {
             None
             | Some(
-                Record::Wait(_) | Record::Preemption(_) | Record::Throttle(_) | Record::Sample(_),
+                Record::Wait(_)
+                | Record::Preemption(_)
+                | Record::Summed(..)
+                | Record::Throttle(_)
+                | Record::Sample(_),
             ) => {}
             Some(record) => self.add_decoded(record),
         }
@@ -225,6 +229,13 @@ impl Collector {
                     self.open.preemptions.push(preemption);
                 } else {
                     self.batch.preemptions.push(preemption);
+                }
+            }
+            Record::Summed(summed, end) => {
+                self.memory += size_of::<SummedWaits>();
+                match end {
+                    SumEnd::Open => self.open.summed.push(summed),
+                    SumEnd::Closed => self.batch.summed.push(summed),
                 }
             }
             Record::Throttle(throttle) => {

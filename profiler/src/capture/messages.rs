@@ -19,8 +19,8 @@ use crate::{
 use offwake_recording::{
     AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, DetailStretch, FileId, Filesystem, FrameId,
     Function, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile,
-    PipeHolder, Preemption, ProfilerCost, Sample, StackRef, StoppedThread, ThreadEvent, ThreadExit,
-    Throttle, Unanswered, Wait,
+    PipeHolder, Preemption, ProfilerCost, Sample, StackRef, StoppedThread, SummedWaits,
+    ThreadEvent, ThreadExit, Throttle, Unanswered, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -113,6 +113,7 @@ pub(super) struct RecordBatch {
     pub own_cpu: Nanos,
     pub waits: Vec<Wait>,
     pub preemptions: Vec<Preemption>,
+    pub summed: Vec<SummedWaits>,
     pub throttles: Vec<Throttle>,
     pub samples: Vec<Sample>,
     pub thread_events: Vec<ThreadEvent>,
@@ -124,8 +125,9 @@ pub(super) struct RecordBatch {
 impl RecordBatch {
     /// How many records of all kinds there are.
     pub fn len(&self) -> u64 {
-        let Self { waits, preemptions, throttles, samples, thread_events, exits, .. } = self;
-        let off_cpu = waits.len() + preemptions.len() + throttles.len();
+        let Self { waits, preemptions, summed, throttles, .. } = self;
+        let Self { samples, thread_events, exits, .. } = self;
+        let off_cpu = waits.len() + preemptions.len() + summed.len() + throttles.len();
         (off_cpu + samples.len() + thread_events.len() + exits.len()) as u64
     }
 }
@@ -137,6 +139,8 @@ pub struct OpenRecords {
     pub waits: Vec<Wait>,
     /// Preemptions that have not ended.
     pub preemptions: Vec<Preemption>,
+    /// Short waits that were summed up, and may go on.
+    pub summed: Vec<SummedWaits>,
     /// One thread event of each thread.
     pub thread_events: Vec<ThreadEvent>,
     /// Locks on files that some of these waits are for.

@@ -170,6 +170,7 @@ impl<S: Sink> Store<S> {
         self.target_thread_events += seen.count() as u64;
         append(&mut self.next.waits, records.waits);
         append(&mut self.next.preemptions, records.preemptions);
+        append(&mut self.next.summed, records.summed);
         append(&mut self.next.throttles, records.throttles);
         append(&mut self.next.detail, records.detail);
         append(&mut self.next.samples, records.samples);
@@ -240,6 +241,7 @@ impl<S: Sink> Store<S> {
             self.next = Slice {
                 waits: Vec::new(),
                 preemptions: Vec::new(),
+                summed: Vec::new(),
                 throttles: Vec::new(),
                 samples: Vec::new(),
                 thread_events: Vec::new(),
@@ -304,6 +306,7 @@ impl<S: Sink> Store<S> {
         self.add_records(RecordBatch {
             waits: open.waits,
             preemptions: open.preemptions,
+            summed: open.summed,
             thread_events: open.thread_events,
             ..RecordBatch::default()
         });
@@ -390,6 +393,7 @@ fn remove_closed_records(slice: &mut Slice) -> u64 {
     let before = SliceSummary::new(slice).records;
     slice.waits.retain(|wait| wait.end == End::StillOff);
     slice.preemptions.retain(|preemption| preemption.end == End::StillOff);
+    slice.summed.clear();
     // Without the records around them, what is said of a thread that is off its CPU still holds.
     slice.samples.clear();
     before - SliceSummary::new(slice).records

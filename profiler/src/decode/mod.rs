@@ -5,14 +5,14 @@ mod stack_copy;
 use offwake_recording::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 use offwake_recording::{
     AddressSpace, Begin, End, FileId, FileKind, Phase, PollEvents, Preemption, ReadyFile, Sample,
-    StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason,
-    ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
+    StackRef, SummedWaits, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
+    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
 };
 use profiler_ebpf::record::{
     ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
-    StackRecord, Syscall as RawSyscall, ThreadRecord, ThrottleRecord, WaitRecord, Wake as RawWake,
-    hrtimer_vector, kind, phase, system_vector, thread_event, thread_flags, wait_flags,
-    wake_context, wake_flags,
+    StackRecord, SummedRecord, Syscall as RawSyscall, ThreadRecord, ThrottleRecord, WaitRecord,
+    Wake as RawWake, hrtimer_vector, kind, phase, summed_flags, system_vector, thread_event,
+    thread_flags, wait_flags, wake_context, wake_flags,
 };
 use thiserror::Error;
 
@@ -32,6 +32,8 @@ pub enum Record {
     Wait(Wait),
     /// A preemption.
     Preemption(Preemption),
+    /// Short waits that were summed up.
+    Summed(SummedWaits, SumEnd),
     /// A stretch in which a CPU quota kept a thread from running.
     Throttle(Throttle),
     /// The frames of a stack, before the first record that refers to it.
@@ -42,6 +44,15 @@ pub enum Record {
     Exit(ThreadExit),
     /// A sample of what a CPU was doing.
     Sample(Sample),
+}
+
+/// Whether short waits that were summed up may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SumEnd {
+    /// What the thread does next is recorded by itself.
+    Closed,
+    /// It was copied as the window closed, or for a snapshot: the thread may have gone on with it.
+    Open,
 }
 
 /// A stack as the kernel half sends it: addresses, leaf first.
@@ -102,6 +113,8 @@ unsafe impl Plain for WaitRecord {}
 // SAFETY: as above.
 unsafe impl Plain for PreemptionRecord {}
 // SAFETY: as above.
+unsafe impl Plain for SummedRecord {}
+// SAFETY: as above.
 unsafe impl Plain for ThrottleRecord {}
 // SAFETY: as above.
 unsafe impl Plain for ThreadRecord {}
@@ -133,6 +146,10 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         }
         kind::THROTTLE => {
             Ok(Record::Throttle(decode_throttle(&read_plain(kind::THROTTLE, bytes)?)))
+        }
+        kind::SUMMED => {
+            let (summed, end) = decode_summed(&read_plain(kind::SUMMED, bytes)?);
+            Ok(Record::Summed(summed, end))
         }
         kind::STACK => decode_stack(bytes).map(Record::Stack),
         kind::THREAD => Ok(Record::ThreadEvent(decode_thread(&read_plain(kind::THREAD, bytes)?)?)),
@@ -257,6 +274,27 @@ fn decode_preemption(raw: &PreemptionRecord) -> Preemption {
         on_cpu: high_cpu(raw.cpus),
         next: Tid(raw.next_tid),
     }
+}
+
+fn decode_summed(raw: &SummedRecord) -> (SummedWaits, SumEnd) {
+    let summed = SummedWaits {
+        tid: Tid(raw.tid),
+        tgid: Tgid(raw.tgid),
+        kind: thread_kind(raw.thread_flags),
+        in_target: raw.thread_flags & thread_flags::TARGET != 0,
+        seq: raw.seq,
+        waits: raw.waits,
+        preemptions: raw.preemptions,
+        from: Timestamp(raw.from_ns),
+        until: Timestamp(raw.until_ns),
+        off_cpu: low_cpu(raw.cpus),
+        on_cpu: high_cpu(raw.cpus),
+        blocked: Nanos(raw.blocked_ns),
+        runnable: Nanos(raw.runnable_ns),
+        longest: Nanos(raw.longest_ns),
+    };
+    let end = if raw.flags & summed_flags::OPEN != 0 { SumEnd::Open } else { SumEnd::Closed };
+    (summed, end)
 }
 
 fn decode_throttle(raw: &ThrottleRecord) -> Throttle {

@@ -10,8 +10,8 @@ use offwake_recording::{Scope, StackMode};
 use offwake_unwind::Method;
 
 use super::{
-    Kernel, KernelTypes, LogMessages, ProgramSize, Settings, StackBudget, StackSettings, Survey,
-    TargetFilter, UserStackMethod, attach, object,
+    DetailMode, Kernel, KernelTypes, LogMessages, ProgramSize, Settings, StackBudget,
+    StackSettings, Survey, TargetFilter, UserStackMethod, attach, object,
 };
 use crate::{
     cgroup2, files,
@@ -123,6 +123,7 @@ impl Features {
                 max_threads: u32::MAX,
                 max_targets: 1,
                 messages: LogMessages::Off,
+                detail: DetailMode::Adjustable,
                 own_processes: Vec::new(),
             };
             let mut kernel = Kernel::start(&types, &settings)?.kernel;

@@ -93,6 +93,15 @@ pub enum LogMessages {
     Logged,
 }
 
+/// Whether detail may be given up while recording goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DetailMode {
+    /// All of it is recorded, and the programs are as short as can be.
+    Full,
+    /// It may ([`DetailControl::set`]).
+    Adjustable,
+}
+
 /// What the kernel half is to do.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -116,6 +125,8 @@ pub struct Settings {
     pub max_targets: u32,
     /// Whether the programs' own messages go to the log.
     pub messages: LogMessages,
+    /// Whether detail may be given up.
+    pub detail: DetailMode,
     /// The processes that unwind, read and write for this one, and are not recorded either: those that
     /// there are before anything is attached. Those that come later the kernel half sees.
     pub own_processes: Vec<Tgid>,
@@ -427,7 +438,7 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
             UserStackMethod::Copied => config::user_stacks::COPIED,
             UserStackMethod::Walked => config::user_stacks::WALKED,
         },
-        unused: 0,
+        is_adjustable: u32::from(settings.detail == DetailMode::Adjustable),
         tracing_begin: tracing.start,
         tracing_end: tracing.end,
         offsets: types.offsets(cgroup_level)?,

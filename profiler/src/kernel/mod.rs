@@ -31,8 +31,8 @@ pub use detail::DetailControl;
 pub use error::KernelError;
 pub use features::{Feature, FeatureStatus, Features, Need};
 pub use load::{
-    Kernel, LogMessages, ProgramSize, Settings, StackBudget, StackSettings, StartedKernel,
-    TargetFilter, UserStackMethod,
+    DetailMode, Kernel, LogMessages, ProgramSize, Settings, StackBudget, StackSettings,
+    StartedKernel, TargetFilter, UserStackMethod,
 };
 pub use loss::LossReader;
 pub use maps::{Ring, SentStacks};

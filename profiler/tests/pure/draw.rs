@@ -226,6 +226,7 @@ pub fn drawn(recording: &Recording, timeline: &Timeline, tid: u32) -> String {
                 State::Throttled(_) => 't',
                 State::Blocked(_) => '.',
                 State::Lost => '?',
+                State::Summed(_) => '~',
             });
         }
     }

@@ -61,6 +61,7 @@ fn open(whole: &Recording) -> OpenRecords {
     OpenRecords {
         waits: whole.waits.iter().filter(|w| w.end == End::StillOff).collect(),
         preemptions: whole.preemptions.iter().filter(|p| p.end == End::StillOff).cloned().collect(),
+        summed: Vec::new(),
         thread_events: whole.thread_events.iter().filter(closing).cloned().collect(),
         file_locks: whole.file_locks.clone(),
         fuse_servers: whole.fuse_servers.clone(),

@@ -2,16 +2,40 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use offwake_analysis::timeline::{Interval, State, Timeline, WaitIndex};
-use offwake_recording::{Recording, Wait, units::Tid};
+use offwake_analysis::{
+    blame::{Blame, ChainLimits, Ledger, Reason},
+    timeline::{Interval, State, SummedIndex, Timeline, WaitIndex},
+};
+use offwake_recording::{
+    Recording, SummedWaits, Wait,
+    units::{Nanos, Tid},
+};
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 
 use crate::{
     chains_api::{self, ALL_HOPS},
     simulator::{
-        self, Activity, Leaf, Migration, Parts, Reading, Run, START, ThreadId, WakeSource, scenario,
+        self, Activity, Leaf, Migration, Parts, Reading, Run, START, Sums, ThreadId, WakeSource,
+        scenario,
     },
 };
+
+/// Checks that a sum of short waits is what its thread did.
+fn check_sum(run: &Run, summed: &SummedWaits) -> Result<(), TestCaseError> {
+    let life = &run.truth.history.lives[ThreadId::from_tid(summed.tid).0];
+    let (from, to) = (summed.from.0 - START, summed.until.0 - START);
+    let (mut blocked, mut runnable) = (0, 0);
+    for (begin, end, was) in life.spans() {
+        let inside = end.min(to).saturating_sub(begin.max(from));
+        match was {
+            Activity::Blocked(_) => blocked += inside,
+            Activity::Runnable(_) => runnable += inside,
+            _ => {}
+        }
+    }
+    prop_assert_eq!((summed.blocked.0, summed.runnable.0), (blocked, runnable), "{:?}", summed);
+    Ok(())
+}
 
 /// Checks that whatever is said of a thread is what it did; returns for how long anything is said.
 fn check_states(run: &Run, recording: &Recording) -> Result<BTreeMap<Tid, u64>, TestCaseError> {
@@ -23,6 +47,11 @@ fn check_states(run: &Run, recording: &Recording) -> Result<BTreeMap<Tid, u64>, 
         let life = &run.truth.history.lives[id.0];
         for Interval { from, to, state: said } in thread.track.iter() {
             if said == State::Lost {
+                continue;
+            }
+            if let State::Summed(SummedIndex(n)) = said {
+                check_sum(run, &recording.summed[n as usize])?;
+                *known.entry(thread.tid).or_default() += to.since(from).0;
                 continue;
             }
             *known.entry(thread.tid).or_default() += to.since(from).0;
@@ -46,6 +75,13 @@ fn check_states(run: &Run, recording: &Recording) -> Result<BTreeMap<Tid, u64>, 
         }
     }
     Ok(known)
+}
+
+/// The ledgers of all threads.
+fn ledgers(recording: &Recording) -> Vec<(Tid, Ledger)> {
+    let timeline = Timeline::build(recording);
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
+    timeline.threads.iter().map(|thread| thread.tid).zip(blame.ledgers()).collect()
 }
 
 /// What blame of one hop can know of the truth: whatever kept the waker off the CPU lies deeper, and
@@ -88,6 +124,31 @@ proptest! {
     ) {
         let run = simulator::run(&scenario);
         check_states(&run, &loss.apply(&run.recording))?;
+    }
+
+    /// The time blocked, on a CPU and in line for one is the same to the nanosecond.
+    #[test]
+    fn summing_short_waits_up_leaves_every_ledger_as_it_was(
+        scenario in scenario(Migration::On), permille in 0..=1_000_usize,
+        longest_break in prop_oneof![Just(u64::MAX), 1..2_000_u64],
+    ) {
+        let recording = simulator::run(&scenario).recording;
+        let sums = Sums::of_shortest(&recording, permille, Nanos(longest_break));
+        let summed = sums.apply(&recording);
+        let parts = |ledger: &Ledger| {
+            let Ledger { wall, on_cpu, runnable, throttled, blocked, .. } = *ledger;
+            (wall, on_cpu, runnable, throttled, blocked)
+        };
+        let (before, after) = (ledgers(&recording), ledgers(&summed));
+        for ((tid, before), (_, after)) in before.iter().zip(&after) {
+            prop_assert_eq!(parts(after), parts(before), "{:?}", tid);
+            let named = after.attributed() + after.external() + after.unattributed();
+            prop_assert_eq!(named, after.blocked, "{:?}", tid);
+        }
+        let blocked: Nanos = summed.summed.iter().map(|sum| sum.blocked).sum();
+        let told: Nanos =
+            after.iter().map(|(_, after)| after.unattributed[Reason::ShortWaits as usize]).sum();
+        prop_assert!(told >= blocked, "{:?} of {:?}", told, blocked);
     }
 
     #[test]

@@ -9,8 +9,9 @@ use offwake_recording::{
     Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName,
     PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile, Recording, Sample, Scope, Segment,
     SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread,
-    Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit,
-    ThreadKind, ThreadRef, Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
+    SummedWaits, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason,
+    ThreadExit, ThreadKind, ThreadRef, Throttle, Unanswered, UnansweredKind, Wait, Wake,
+    WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -365,6 +366,29 @@ fn detail() -> impl Strategy<Value = DetailStretch> {
     )
 }
 
+fn summed() -> impl Strategy<Value = SummedWaits> {
+    let times = any::<(u64, u64, u64, u64, u64)>();
+    let numbers = any::<(u32, u32, u32, u32, u32)>();
+    (numbers, times, any::<(u16, u16, bool)>(), kind()).prop_map(
+        |(numbers, times, (off_cpu, on_cpu, in_target), kind)| SummedWaits {
+            tid: Tid(numbers.0),
+            tgid: Tgid(numbers.1),
+            kind,
+            in_target,
+            seq: numbers.2,
+            waits: numbers.3,
+            preemptions: numbers.4,
+            from: Timestamp(times.0),
+            until: Timestamp(times.1),
+            off_cpu: Cpu(off_cpu),
+            on_cpu: Cpu(on_cpu),
+            blocked: Nanos(times.2),
+            runnable: Nanos(times.3),
+            longest: Nanos(times.4),
+        },
+    )
+}
+
 fn quota() -> impl Strategy<Value = CpuQuota> {
     let count = || {
         any::<(u64, u64, u64, u64)>().prop_map(|(at, periods, throttled_periods, throttled)| {
@@ -461,7 +485,8 @@ prop_compose! {
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
-        detail in prop::collection::vec(detail(), 0..3),
+        (detail, summed) in
+            (prop::collection::vec(detail(), 0..3), prop::collection::vec(summed(), 0..3)),
         clocks in prop::collection::vec(clocks(), 1..4),
         counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
         (records, lost_stacks, undecodable, over_memory) in any::<(u64, u64, u64, u64)>(),
@@ -479,6 +504,7 @@ prop_compose! {
             pipe_holders,
             stopped_threads,
             detail,
+            summed,
             filesystems: filesystems.into_iter().map(|known| (known.device, known)).collect(),
             ..Recording::default()
         };

@@ -362,7 +362,7 @@ impl Search<'_> {
             match interval.state {
                 State::OnCpu => cpu_time += interval.to.since(interval.from),
                 State::Runnable(_) | State::Throttled(_) => {}
-                State::Lost => (next, cpu_time) = (None, Nanos(0)),
+                State::Lost | State::Summed(_) => (next, cpu_time) = (None, Nanos(0)),
                 State::Blocked(wait) => {
                     // The condition's own lock is taken before the thread looks.
                     if self.is_on_way_back(wait) {

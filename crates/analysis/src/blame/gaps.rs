@@ -1,10 +1,11 @@
-//! Times in which a process may have done something of which records were lost.
+//! Times in which a process may have done something of which nothing was recorded: records were lost, or
+//! short waits summed up.
 
 use std::collections::HashMap;
 
 use offwake_recording::units::{Tgid, Timestamp};
 
-use crate::timeline::{State, Timeline};
+use crate::timeline::Timeline;
 
 type TimeRanges = Vec<(Timestamp, Timestamp)>;
 
@@ -19,7 +20,7 @@ impl Gaps {
     pub(super) fn new(timeline: &Timeline) -> Self {
         let mut gaps = Self::default();
         for thread in &timeline.threads {
-            for interval in thread.track.iter().filter(|i| i.state == State::Lost) {
+            for interval in thread.track.iter().filter(|i| i.state.is_unknown()) {
                 let gap = (interval.from, interval.to);
                 gaps.by_process.entry(thread.tgid).or_default().push(gap);
                 gaps.all.push(gap);

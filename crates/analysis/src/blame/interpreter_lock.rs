@@ -135,7 +135,7 @@ impl Search<'_> {
                 });
                 !is_mutex || interval.to.since(interval.from) > LONGEST_MUTEX_WAIT
             }
-            State::Lost => true,
+            State::Lost | State::Summed(_) => true,
             State::OnCpu | State::Runnable(_) | State::Throttled(_) => false,
         });
         sleeps.next().map_or(track.end(), |interval| interval.from)
@@ -144,7 +144,9 @@ impl Search<'_> {
     fn is_blocked_at(&self, thread: ThreadIndex, at: Timestamp) -> bool {
         let Some(life) = self.timeline.thread(thread) else { return true };
         let interval = life.track.index_at(at).and_then(|place| life.track.get(place));
-        interval.is_none_or(|interval| matches!(interval.state, State::Blocked(_) | State::Lost))
+        interval.is_none_or(|interval| {
+            matches!(interval.state, State::Blocked(_) | State::Lost | State::Summed(_))
+        })
     }
 }
 

@@ -110,6 +110,8 @@ pub enum Reason {
     /// The thread was woken alone and slept again at once: nothing tells whether it had got what it waited
     /// for, or had only looked.
     UnclearWake,
+    /// A thread's waits were so short, and so many, that they were summed up and not recorded one by one.
+    ShortWaits,
 }
 
 impl Reason {

@@ -102,20 +102,23 @@ impl Ledger {
     /// Creates a thread's ledger from its track. The blame of its waits is still to be added.
     #[must_use]
     pub fn for_thread(thread: &Thread) -> Self {
-        let split = thread.track.total_times();
+        let (split, summed) = (thread.track.total_times(), thread.summed);
+        let lost = Nanos(split.lost.0.saturating_sub(split.summed.0));
         let mut ledger = Self {
             wall: thread.until.since(thread.from),
-            on_cpu: split.on_cpu,
-            runnable: split.runnable,
+            on_cpu: split.on_cpu + summed.on_cpu(),
+            runnable: split.runnable + summed.runnable,
             throttled: split.throttled,
-            blocked: split.blocked + split.lost,
+            blocked: split.blocked + lost + summed.blocked,
             ..Self::default()
         };
-        ledger.add_blame(KindSum {
-            kind: BlameKind::Unattributed(Reason::Lost),
-            idle_state: IdleState::Busy,
-            time: split.lost,
-        });
+        for (reason, time) in [(Reason::Lost, lost), (Reason::ShortWaits, summed.blocked)] {
+            ledger.add_blame(KindSum {
+                kind: BlameKind::Unattributed(reason),
+                idle_state: IdleState::Busy,
+                time,
+            });
+        }
         ledger
     }
 }

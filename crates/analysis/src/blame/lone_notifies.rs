@@ -195,7 +195,7 @@ impl Search<'_> {
             match interval.state {
                 State::OnCpu => cpu_time += interval.to.since(interval.from),
                 State::Runnable(_) | State::Throttled(_) => {}
-                State::Lost => (next, cpu_time) = (None, Nanos(0)),
+                State::Lost | State::Summed(_) => (next, cpu_time) = (None, Nanos(0)),
                 // The condition's own lock is taken before the thread looks, and what it is about to run may
                 // have to be compiled.
                 State::Blocked(wait) if self.is_on_lock(wait) || self.is_for_compiler(wait) => {}

@@ -73,7 +73,7 @@ pub(super) fn find_wait_before(
             State::Runnable(_) | State::Throttled(_) => {}
             State::Blocked(earlier) if is_on_lock(earlier) => {}
             State::Blocked(earlier) => return (cpu_time <= max_cpu_time).then_some(earlier),
-            State::Lost => return None,
+            State::Lost | State::Summed(_) => return None,
         }
         if cpu_time > max_cpu_time {
             return None;

@@ -60,7 +60,11 @@ impl Blame<'_> {
         }
         (0..place - 1).rev().take(2).find_map(|earlier| match track.get(earlier)?.state {
             State::Blocked(before) => Some(before),
-            State::Runnable(_) | State::Throttled(_) | State::OnCpu | State::Lost => None,
+            State::Runnable(_)
+            | State::Throttled(_)
+            | State::OnCpu
+            | State::Lost
+            | State::Summed(_) => None,
         })
     }
 

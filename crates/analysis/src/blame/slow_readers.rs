@@ -59,7 +59,7 @@ impl Blame<'_> {
                 State::OnCpu => last_ran = Some(interval.to.min(woken)),
                 State::Blocked(own) if self.may_be_for_data(own, socket) => return None,
                 // It may have been in any of these.
-                State::Lost => return None,
+                State::Lost | State::Summed(_) => return None,
                 State::Blocked(_) | State::Runnable(_) | State::Throttled(_) => {}
             }
         }

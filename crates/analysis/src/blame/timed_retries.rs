@@ -71,7 +71,7 @@ impl TimedRetries {
                 match interval.state {
                     State::OnCpu => cpu_time += interval.to.since(interval.from),
                     State::Runnable(_) | State::Throttled(_) => {}
-                    State::Lost => next = None,
+                    State::Lost | State::Summed(_) => next = None,
                     State::Blocked(wait) => {
                         let Some(row) = rows.get(wait.0 as usize) else { continue };
                         let pattern = patterns.get(row.pattern.index());

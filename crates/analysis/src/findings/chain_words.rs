@@ -197,7 +197,7 @@ impl ChainTeller<'_> {
                 Some(Cause::Disk) => BlameClass::Disk,
                 _ => BlameClass::Unattributed,
             },
-            Some(State::Lost) | None => BlameClass::Unattributed,
+            Some(State::Lost | State::Summed(_)) | None => BlameClass::Unattributed,
         }
     }
 
@@ -215,7 +215,7 @@ impl ChainTeller<'_> {
             match interval.state {
                 State::OnCpu => on_cpu += length,
                 State::Runnable(_) => queued += length,
-                State::Blocked(_) | State::Throttled(_) | State::Lost => break,
+                State::Blocked(_) | State::Throttled(_) | State::Lost | State::Summed(_) => break,
             }
         }
         Some(if on_cpu >= queued { State::OnCpu } else { last })
@@ -263,7 +263,9 @@ impl ChainTeller<'_> {
                 let label = writer.meanings.work_label(self.blame.sampled_work(thread));
                 ("runs on a CPU".to_owned(), label.map(|label| label.function.to_string()))
             }
-            Some(State::Lost) | None => ("did what was not recorded".to_owned(), None),
+            Some(State::Lost | State::Summed(_)) | None => {
+                ("did what was not recorded".to_owned(), None)
+            }
         }
     }
 

@@ -199,6 +199,9 @@ impl Words<'_> {
             BlameEntryKind::Unattributed => match end.reason {
                 Some(Reason::StillBlocked) => format!("is {}", words::STILL_WAITING),
                 Some(Reason::Lost) => "did what was not recorded (records were lost)".to_owned(),
+                Some(Reason::ShortWaits) => {
+                    "worked and waited in turns (its short waits were summed up)".to_owned()
+                }
                 Some(Reason::NotRecorded) => "waits for a thread that was not recorded".to_owned(),
                 Some(Reason::EventLoop) => {
                     "keeps it waiting among other requests (event loop or queue)".to_owned()

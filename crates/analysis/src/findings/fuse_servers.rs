@@ -143,7 +143,7 @@ fn describe_threads(
                 let group = asleep.entry(slept).or_default();
                 group.add(index, time, last.from);
             }
-            State::Blocked(_) | State::Lost => {}
+            State::Blocked(_) | State::Lost | State::Summed(_) => {}
             State::OnCpu | State::Runnable(_) | State::Throttled(_) => {
                 running.add(index, time, wait.since.max(last.from));
             }

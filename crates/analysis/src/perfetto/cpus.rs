@@ -136,7 +136,7 @@ fn state_after(
                 SwitchOutState::Blocked(recording.waits.waiter(row).state.letter())
             })
         }
-        Some(State::OnCpu | State::Lost) => SwitchOutState::Unknown,
+        Some(State::OnCpu | State::Lost | State::Summed(_)) => SwitchOutState::Unknown,
         None => SwitchOutState::Dead,
     }
 }

@@ -133,13 +133,24 @@ fn words(entry: &OverheadEntry, step: DetailStep) -> String {
         DetailStep::Full => "nothing".to_owned(),
         DetailStep::FewerChecks => "most checks of recognised stacks".to_owned(),
         DetailStep::LongerTrust => "most comparisons of stacks that registers tell".to_owned(),
+        DetailStep::ShortWaitsSummed => {
+            let most = longest_threshold(entry, &[step, DetailStep::NoStacks]);
+            format!("single waits shorter than {most} at most (they are summed up)")
+        }
         DetailStep::FewerWakerStacks => {
-            let thresholds = entry.stretches.iter().filter_map(|stretch| stretch.threshold_ns);
-            let most = thresholds.max().unwrap_or_default();
+            let most = longest_threshold(entry, &[DetailStep::ShortWaitsSummed, step]);
             format!("stacks of who ended waits shorter than {most} at most")
         }
         DetailStep::NoStacks => "all stacks".to_owned(),
     }
+}
+
+/// Returns the longest threshold of the stretches with one of these steps.
+fn longest_threshold(entry: &OverheadEntry, steps: &[DetailStep]) -> Nanos {
+    let is_of =
+        |stretch: &&DetailStretchEntry| steps.iter().any(|step| step.name() == stretch.step);
+    let thresholds = entry.stretches.iter().filter(is_of).filter_map(|s| s.threshold_ns);
+    thresholds.max().unwrap_or_default()
 }
 
 /// Describes by how much the limit was exceeded with everything given up; none if it never was.

@@ -3,7 +3,7 @@
 use crate::search::partition_near;
 use offwake_recording::units::{Cpu, Nanos, Timestamp};
 
-use super::{PreemptionIndex, ThrottleIndex, WaitIndex};
+use super::{PreemptionIndex, SummedIndex, ThrottleIndex, WaitIndex};
 
 /// The event since which a runnable thread has been waiting for a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +27,18 @@ pub enum State {
     Blocked(WaitIndex),
     /// Unknown: records of the thread were lost, or there never were any.
     Lost,
+    /// On a CPU, runnable and blocked in turns: its short waits were summed up, and only how long each was
+    /// in all is known.
+    Summed(SummedIndex),
+}
+
+impl State {
+    /// Returns whether it is not known what the thread did at any moment: nothing can be concluded from
+    /// what it seems not to have done.
+    #[must_use]
+    pub fn is_unknown(self) -> bool {
+        matches!(self, Self::Lost | Self::Summed(_))
+    }
 }
 
 /// A [`State`] in four bytes: two bits for its kind, the rest for the record that it comes from, or
@@ -46,6 +58,8 @@ impl PackedState {
     const ON_CPU: u32 = Self::OTHER | 2;
     /// Throttled, with the record's index in the bits below this one.
     const THROTTLED: u32 = Self::OTHER | 1 << 29;
+    /// Short waits that were summed up, with the record's index in the bits below this one.
+    const SUMMED: u32 = Self::OTHER | 1 << 28;
 
     fn new(state: State, cpu: Option<Cpu>) -> Self {
         let with = |kind: u32, index: u32| match index {
@@ -60,6 +74,10 @@ impl PackedState {
             State::Lost => Self::LOST,
             State::Throttled(throttle) => match throttle.0 {
                 index @ 0..Self::THROTTLED => Self(Self::THROTTLED | index),
+                _ => Self::LOST,
+            },
+            State::Summed(summed) => match summed.0 {
+                index @ 0..Self::SUMMED => Self(Self::SUMMED | index),
                 _ => Self::LOST,
             },
             State::Blocked(wait) => with(Self::BLOCKED, wait.0),
@@ -80,6 +98,7 @@ impl PackedState {
             _ if index & Self::THROTTLED != 0 => {
                 State::Throttled(ThrottleIndex(index & !Self::THROTTLED))
             }
+            _ if index & Self::SUMMED != 0 => State::Summed(SummedIndex(index & !Self::SUMMED)),
             _ => State::OnCpu,
         }
     }
@@ -87,9 +106,11 @@ impl PackedState {
     fn cpu(self) -> Option<Cpu> {
         let number = match self.state() {
             State::OnCpu => self.0.checked_sub(Self::ON_CPU)?,
-            State::Runnable(_) | State::Throttled(_) | State::Blocked(_) | State::Lost => {
-                return None;
-            }
+            State::Runnable(_)
+            | State::Throttled(_)
+            | State::Blocked(_)
+            | State::Lost
+            | State::Summed(_) => return None,
         };
         u16::try_from(number).ok().map(Cpu)
     }
@@ -106,8 +127,10 @@ pub struct StateTimes {
     pub throttled: Nanos,
     /// Time blocked, gaps not included.
     pub blocked: Nanos,
-    /// Time of which nothing is known.
+    /// Time of which it is not known what the thread did at any moment.
     pub lost: Nanos,
+    /// Of that, the time in which short waits were summed up.
+    pub summed: Nanos,
 }
 
 impl StateTimes {
@@ -127,6 +150,10 @@ impl StateTimes {
             }
             State::Blocked(_) => self.blocked += length,
             State::Lost => self.lost += length,
+            State::Summed(_) => {
+                self.lost += length;
+                self.summed += length;
+            }
         }
     }
 }
@@ -274,7 +301,7 @@ impl Track {
 #[cfg(test)]
 mod tests {
     use super::{PreemptionIndex, RunnableSince, State, Track};
-    use crate::timeline::{ThrottleIndex, WaitIndex};
+    use crate::timeline::{SummedIndex, ThrottleIndex, WaitIndex};
     use offwake_recording::units::{Cpu, Nanos, Timestamp};
 
     #[test]
@@ -302,6 +329,7 @@ mod tests {
             State::Runnable(RunnableSince::Preempted(PreemptionIndex(7))),
             State::Lost,
             State::Throttled(ThrottleIndex(3)),
+            State::Summed(SummedIndex(5)),
         ];
         let mut track = Track::starting_at(Timestamp(1_000));
         for n in 0..100_u64 {

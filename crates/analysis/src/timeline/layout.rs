@@ -6,7 +6,7 @@ use offwake_recording::{
 };
 
 use super::{
-    Anomalies, RunnableSince, State, Thread, Track, WaitIndex, WaitScope,
+    Anomalies, RunnableSince, State, SummedTimes, Thread, Track, WaitIndex, WaitScope,
     evidence::{Anchor, TidEvidence},
     lives::{OffCpuRecord, ThreadLife},
 };
@@ -80,8 +80,10 @@ enum ObservedAt {
     Closing,
 }
 
-/// A time off the CPU: what waits and preemptions have in common.
+/// A time off the CPU: what waits and preemptions have in common, and those that were summed up.
 struct OffCpuPeriod {
+    /// The number of the first of those that were summed up; of one alone its own.
+    first_seq: u32,
     seq: u32,
     begin: Begin,
     end: End,
@@ -89,7 +91,8 @@ struct OffCpuPeriod {
     on: Timestamp,
     off_cpu: Cpu,
     on_cpu: Cpu,
-    queued: RunnableSince,
+    /// What the thread did, a wait's blocked part left out.
+    state: State,
 }
 
 /// Divides a life into intervals. None if it has gaps and `gaps` forbids them.
@@ -108,6 +111,7 @@ pub(super) fn lay_out(
         anomalies,
         track: Track::starting_at(life.from),
         inferred: Vec::new(),
+        summed: SummedTimes::default(),
         newest: life.begun_by_exec.map(|change| change.seq),
         cpu: None,
         off_until: Timestamp(0),
@@ -119,7 +123,7 @@ pub(super) fn lay_out(
         .flat_map(|records| {
             recording.waits.fetch(records.iter().filter_map(|record| match record {
                 OffCpuRecord::Wait(index) => Some(index.0),
-                OffCpuRecord::Preemption(_) => None,
+                OffCpuRecord::Preemption(_) | OffCpuRecord::Summed(_) => None,
             }));
             records
         })
@@ -132,14 +136,12 @@ pub(super) fn lay_out(
             builder.add_observation(observation);
         }
         let is_last = records.peek().is_none() && observations.peek().is_none();
-        match off.queued {
-            RunnableSince::Woken(index) if off.begin != Begin::Newborn => {
+        match off.state {
+            State::Runnable(RunnableSince::Woken(index)) if off.begin != Begin::Newborn => {
                 let row = recording.waits.rows().get(index.0 as usize);
                 builder.add_off_cpu(&off, is_last, row.map(|row| (index, row)));
             }
-            RunnableSince::Woken(_) | RunnableSince::Preempted(_) => {
-                builder.add_off_cpu(&off, is_last, None)
-            }
+            _ => builder.add_off_cpu(&off, is_last, None),
         }
         if builder.has_gap && gaps == GapPolicy::Reject {
             return None;
@@ -150,7 +152,7 @@ pub(super) fn lay_out(
     if builder.has_gap && gaps == GapPolicy::Reject {
         return None;
     }
-    let TrackBuilder { track, inferred, .. } = builder;
+    let TrackBuilder { track, inferred, summed, .. } = builder;
     let &ThreadLife { tid, tgid, kind, in_target, cgroup, created, from, until, .. } = life;
     let names = life.names.clone();
     let waits_recorded = match recording.meta.scope {
@@ -169,6 +171,7 @@ pub(super) fn lay_out(
         until,
         names,
         track,
+        summed,
         inferred,
     })
 }
@@ -201,6 +204,7 @@ fn off_cpu_period(recording: &Recording, record: OffCpuRecord) -> Option<OffCpuP
     match record {
         OffCpuRecord::Wait(index) => {
             recording.waits.rows().get(index.0 as usize).map(|wait| OffCpuPeriod {
+                first_seq: wait.seq,
                 seq: wait.seq,
                 begin: wait.begin(),
                 end: wait.end(),
@@ -208,11 +212,12 @@ fn off_cpu_period(recording: &Recording, record: OffCpuRecord) -> Option<OffCpuP
                 on: wait.on,
                 off_cpu: wait.off_cpu,
                 on_cpu: wait.on_cpu,
-                queued: RunnableSince::Woken(index),
+                state: State::Runnable(RunnableSince::Woken(index)),
             })
         }
         OffCpuRecord::Preemption(index) => {
             recording.preemptions.get(index.0 as usize).map(|p| OffCpuPeriod {
+                first_seq: p.seq,
                 seq: p.seq,
                 begin: p.begin,
                 end: p.end,
@@ -220,7 +225,20 @@ fn off_cpu_period(recording: &Recording, record: OffCpuRecord) -> Option<OffCpuP
                 on: p.on,
                 off_cpu: p.off_cpu,
                 on_cpu: p.on_cpu,
-                queued: RunnableSince::Preempted(index),
+                state: State::Runnable(RunnableSince::Preempted(index)),
+            })
+        }
+        OffCpuRecord::Summed(index) => {
+            recording.summed.get(index.0 as usize).map(|summed| OffCpuPeriod {
+                first_seq: summed.first_seq().unwrap_or(summed.seq),
+                seq: summed.seq,
+                begin: Begin::Seen,
+                end: End::Seen,
+                off: summed.from,
+                on: summed.until,
+                off_cpu: summed.off_cpu,
+                on_cpu: summed.on_cpu,
+                state: State::Summed(index),
             })
         }
     }
@@ -235,6 +253,7 @@ struct TrackBuilder<'a, 'r> {
     anomalies: &'a mut Anomalies,
     track: Track,
     inferred: Vec<(Timestamp, Timestamp)>,
+    summed: SummedTimes,
     /// The number up to which everything was seen. The thread is on a CPU at the end of the track.
     newest: Option<u32>,
     /// The CPU that the thread is on at the end of the track, if it is known.
@@ -255,7 +274,9 @@ impl TrackBuilder<'_, '_> {
         match state {
             State::OnCpu => self.track.extend_on_cpu(to, self.cpu),
             State::Runnable(_) => self.extend_runnable(to, state),
-            State::Throttled(_) | State::Blocked(_) | State::Lost => self.track.extend(to, state),
+            State::Throttled(_) | State::Blocked(_) | State::Lost | State::Summed(_) => {
+                self.track.extend(to, state)
+            }
         }
     }
 
@@ -330,7 +351,7 @@ impl TrackBuilder<'_, '_> {
         is_last: bool,
         wait: Option<(WaitIndex, &WaitRow)>,
     ) {
-        if record.on < record.off || self.newest.is_some_and(|newest| record.seq <= newest) {
+        if record.on < record.off || self.newest.is_some_and(|newest| record.first_seq <= newest) {
             self.anomalies.backwards += 1;
         }
         if record.off < self.off_until {
@@ -343,7 +364,13 @@ impl TrackBuilder<'_, '_> {
         if let Some((index, wait)) = wait {
             self.extend_blocked(index, wait, on);
         }
+        let begun = self.track.end();
         self.extend(on, after_wake(record));
+        if let State::Summed(index) = record.state
+            && let Some(stretch) = self.recording.summed.get(index.0 as usize)
+        {
+            self.summed.add(stretch, self.track.end().since(begun));
+        }
         self.tail = State::Lost;
         self.newest = Some(record.seq);
         self.cpu = (record.end == End::Seen).then_some(record.on_cpu);
@@ -353,7 +380,7 @@ impl TrackBuilder<'_, '_> {
     fn fill_until(&mut self, record: &OffCpuPeriod) {
         let proven_from = self.proven_from.take();
         let state = match self.newest {
-            Some(newest) if newest.checked_add(1) == Some(record.seq) => {
+            Some(newest) if newest.checked_add(1) == Some(record.first_seq) => {
                 // The time before the observation is a gap; the time after it is known only by it.
                 if let Some(from) = proven_from.filter(|&from| self.is_gap_before(from)) {
                     self.mark_inferred(from, record.off);
@@ -376,10 +403,10 @@ impl TrackBuilder<'_, '_> {
             None => match record.begin {
                 // It was off the CPU when the window opened, and had not run since: what the record
                 // says of `off` holds from the window's first moment on.
-                Begin::BeforeWindow if self.is_first(record.seq) => return,
+                Begin::BeforeWindow if self.is_first(record.first_seq) => return,
                 // A newborn waits to run from its creation on; the microseconds in which its
                 // parent still builds it are counted with the wait for a CPU.
-                Begin::Newborn if record.seq <= 1 => State::Runnable(record.queued),
+                Begin::Newborn if record.seq <= 1 => record.state,
                 _ => State::Lost,
             },
         };
@@ -412,7 +439,7 @@ impl TrackBuilder<'_, '_> {
     /// another ----------------------------+ preempted, next: thread
     /// ```
     fn find_arrival(&self, newest: u32, record: &OffCpuPeriod) -> Option<Timestamp> {
-        let is_single = newest.checked_add(2) == Some(record.seq);
+        let is_single = newest.checked_add(2) == Some(record.first_seq);
         let arrivals = &self.known.filter(|_| is_single)?.arrivals;
         let first = arrivals.partition_point(|&at| at <= self.track.end());
         let came = *arrivals.get(first)?;
@@ -475,7 +502,7 @@ impl TrackBuilder<'_, '_> {
 /// CPU, unless nobody saw it come back.
 fn after_wake(record: &OffCpuPeriod) -> State {
     match record.end {
-        End::Seen | End::StillOff => State::Runnable(record.queued),
+        End::Seen | End::StillOff => record.state,
         End::Missed => State::Lost,
     }
 }

@@ -9,7 +9,7 @@ use offwake_recording::{
 };
 
 use super::{
-    NameSince, PreemptionIndex, ThrottleIndex, WaitIndex,
+    NameSince, PreemptionIndex, SummedIndex, ThrottleIndex, WaitIndex,
     tid_changes::{TidChange, TidChanges},
 };
 
@@ -20,6 +20,8 @@ pub(super) enum OffCpuRecord {
     Wait(WaitIndex),
     /// A preemption.
     Preemption(PreemptionIndex),
+    /// Several short ones of both, summed up.
+    Summed(SummedIndex),
 }
 
 /// The records of one thread, and what is known of it from them.
@@ -69,6 +71,7 @@ pub(super) struct TidRecords {
     pub(super) tid: Tid,
     waits: Vec<u32>,
     preemptions: Vec<u32>,
+    summed: Vec<u32>,
     throttles: Vec<u32>,
     thread_events: Vec<u32>,
     exits: Vec<u32>,
@@ -92,6 +95,9 @@ pub(super) fn records_by_tid(recording: &Recording) -> Vec<TidRecords> {
     }
     for (preemption, n) in recording.preemptions.iter().zip(0..) {
         tids.entry(preemption.tid).or_default().preemptions.push(n);
+    }
+    for (summed, n) in recording.summed.iter().zip(0..) {
+        tids.entry(summed.tid).or_default().summed.push(n);
     }
     for (throttle, n) in recording.throttles.iter().zip(0..) {
         tids.entry(throttle.tid).or_default().throttles.push(n);
@@ -126,9 +132,14 @@ impl TidRecords {
             let (off, seq) = (preemption.off, preemption.seq);
             Some(((off, seq), OffCpuRecord::Preemption(PreemptionIndex(n))))
         });
+        let summed = (self.summed.iter()).filter_map(move |&n| {
+            let summed = recording.summed.get(n as usize)?;
+            Some(((summed.from, summed.seq), OffCpuRecord::Summed(SummedIndex(n))))
+        });
         // By number where times are the same: a return that nobody saw may be told with the time of the
         // record before.
-        let records = merge(waits, preemptions, |&(key, _)| key)
+        let one_by_one = merge(waits, preemptions, |&(key, _)| key);
+        let records = merge(one_by_one, summed, |&(key, _)| key)
             .map(|((at, _), record)| (at, TidEntry::Record(record)));
         let thread_events = (self.thread_events.iter()).filter_map(move |&n| {
             Some((recording.thread_events.get(n as usize)?.at, TidEntry::ThreadEvent(n)))
@@ -149,7 +160,11 @@ impl TidRecords {
             .filter_map(|&n| recording.preemptions.get(n as usize))
             .find(|preemption| preemption.on <= before)
             .map(|preemption| preemption.on);
-        wait.max(preemption).unwrap_or(Timestamp(0))
+        let summed = (self.summed.iter().rev())
+            .filter_map(|&n| recording.summed.get(n as usize))
+            .find(|summed| summed.until <= before)
+            .map(|summed| summed.until);
+        wait.max(preemption).max(summed).unwrap_or(Timestamp(0))
     }
 
     /// Returns the last exit in `from..=to`.
@@ -173,11 +188,20 @@ impl TidRecords {
         let rows = recording.waits.rows();
         let wait = |&n: &u32| {
             let wait = rows.get(n as usize)?;
-            Some(CountedEntry { at: wait.off, seq: wait.seq, kind: CountedKind::Record })
+            Some(CountedEntry { at: wait.off, seq: wait.seq, kind: CountedKind::Record(1) })
         };
         let preemption = |&n: &u32| {
             let p = recording.preemptions.get(n as usize)?;
-            Some(CountedEntry { at: p.off, seq: p.seq, kind: CountedKind::Record })
+            Some(CountedEntry { at: p.off, seq: p.seq, kind: CountedKind::Record(1) })
+        };
+        let summed = |&n: &u32| {
+            let summed = recording.summed.get(n as usize)?;
+            let records = summed.waits.saturating_add(summed.preemptions);
+            Some(CountedEntry {
+                at: summed.from,
+                seq: summed.seq,
+                kind: CountedKind::Record(records),
+            })
         };
         let event = |&n: &u32| {
             let event = recording.thread_events.get(n as usize)?;
@@ -189,6 +213,7 @@ impl TidRecords {
             entries_backwards(&self.preemptions, preemption, before),
             at,
         );
+        let records = merge(records, entries_backwards(&self.summed, summed, before), at);
         merge(entries_backwards(&self.thread_events, event, before), records, at)
     }
 }
@@ -215,8 +240,8 @@ pub(super) struct CountedEntry {
 /// Whether an entry has a number of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CountedKind {
-    /// A time off the CPU, which was counted.
-    Record,
+    /// So many times off the CPU, which were counted.
+    Record(u32),
     /// A thread event, which was not.
     Event,
 }
@@ -361,6 +386,12 @@ pub(super) fn split_into_lives<'a>(
                 draft.newest = draft.newest.max(preemption.on);
                 draft.life.records.push(OffCpuRecord::Preemption(index));
             }
+            TidEntry::Record(OffCpuRecord::Summed(index)) => {
+                let Some(summed) = recording.summed.get(index.0 as usize) else { continue };
+                draft.describe(summed.tgid, summed.kind, summed.in_target);
+                draft.newest = draft.newest.max(summed.until);
+                draft.life.records.push(OffCpuRecord::Summed(index));
+            }
             TidEntry::Exit(n) => {
                 let Some(exit) = recording.exits.get(n as usize) else { continue };
                 let is_of_first = |change: &TidChange<'_>| {
@@ -467,6 +498,7 @@ fn birth_time(recording: &Recording, first: Option<&OffCpuRecord>) -> Option<Tim
         OffCpuRecord::Preemption(n) => {
             recording.preemptions.get(n.0 as usize).map(|p| (p.begin, p.off))
         }
+        OffCpuRecord::Summed(_) => None,
     }?;
     (begin == Begin::Newborn).then_some(off)
 }

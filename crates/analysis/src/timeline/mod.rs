@@ -19,8 +19,8 @@ mod tid_changes;
 use std::{collections::BTreeSet, sync::Arc};
 
 use offwake_recording::{
-    Recording, ThreadKind,
-    units::{CgroupId, Tgid, Tid, Timestamp},
+    Recording, SummedWaits, ThreadKind,
+    units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 use rayon::prelude::*;
 
@@ -44,6 +44,10 @@ pub struct PreemptionIndex(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThrottleIndex(pub u32);
 
+/// Index into [`Recording::summed`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SummedIndex(pub u32);
+
 /// Index into [`Timeline::threads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadIndex(pub u32);
@@ -65,6 +69,51 @@ pub struct NameSince {
     pub since: Timestamp,
     /// The name. It comes from another program, and may contain anything but NUL.
     pub comm: Arc<str>,
+}
+
+/// How the time divides in which a thread's short waits were summed up. What is left of it, the thread was
+/// on a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SummedTimes {
+    /// All of it.
+    pub time: Nanos,
+    /// Time blocked.
+    pub blocked: Nanos,
+    /// Time in which the thread waited for a CPU.
+    pub runnable: Nanos,
+    /// The longest time that it was blocked at once.
+    pub longest: Nanos,
+    /// How many waits there were.
+    pub waits: u64,
+    /// How many preemptions there were.
+    pub preemptions: u64,
+}
+
+impl SummedTimes {
+    /// The time on a CPU.
+    #[must_use]
+    pub fn on_cpu(self) -> Nanos {
+        Nanos(self.time.0.saturating_sub(self.blocked.0).saturating_sub(self.runnable.0))
+    }
+
+    /// Adds a stretch of which `visible` is part of the thread's track: all of it, unless it begins or ends
+    /// outside of the window. Then its sums are divided as if they were spread evenly.
+    fn add(&mut self, stretch: &SummedWaits, visible: Nanos) {
+        let whole = stretch.until.since(stretch.from);
+        let share = |of: Nanos| {
+            let part = u128::from(of.0) * u128::from(visible.0) / u128::from(whole.0.max(1));
+            Nanos(u64::try_from(part).unwrap_or(u64::MAX))
+        };
+        // What contradicts itself must not make the parts more than the whole.
+        let blocked = Nanos(share(stretch.blocked).0.min(visible.0));
+        let runnable = Nanos(share(stretch.runnable).0.min(visible.0 - blocked.0));
+        self.time += visible;
+        self.blocked += blocked;
+        self.runnable += runnable;
+        self.longest = self.longest.max(Nanos(stretch.longest.0.min(blocked.0)));
+        self.waits += u64::from(stretch.waits);
+        self.preemptions += u64::from(stretch.preemptions);
+    }
 }
 
 /// Threads that become the target of a report in place of the recording's own.
@@ -106,6 +155,8 @@ pub struct Thread {
     pub names: Vec<NameSince>,
     /// What the thread did.
     pub track: Track,
+    /// How the time divides in which its short waits were summed up.
+    pub summed: SummedTimes,
     /// The times of which the thread's own records tell nothing, because some were lost, but which
     /// the records of other threads prove.
     pub inferred: Vec<(Timestamp, Timestamp)>,

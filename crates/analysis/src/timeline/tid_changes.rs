@@ -91,9 +91,9 @@ fn find_start(
     for entry in new.entries_before(recording, exec.at) {
         let is_own = entry.at >= last_seen && entry.seq == seq;
         match entry.kind {
-            CountedKind::Record if is_own && seq > 0 => seq -= 1,
+            CountedKind::Record(counted) if is_own && seq > 0 => seq = seq.saturating_sub(counted),
             CountedKind::Event if is_own => {}
-            CountedKind::Record | CountedKind::Event => break,
+            CountedKind::Record(_) | CountedKind::Event => break,
         }
         start = entry.at;
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Damage, ReadError, Slice, Slices, Source};
 use crate::{
-    ClosedBy, End, FrameId, Function, Meta, Recording, Window, same_stacks,
+    ClosedBy, End, FrameId, Function, Meta, Recording, SummedWaits, Window, same_stacks,
     units::{Nanos, Tid, Timestamp},
 };
 
@@ -74,6 +74,7 @@ impl Assembly {
         recording.clocks.push(slice.clocks);
         recording.waits.extend(&slice.waits);
         recording.preemptions.extend(slice.preemptions);
+        recording.summed.extend(slice.summed);
         recording.throttles.extend(slice.throttles);
         recording.samples.extend(slice.samples);
         recording.thread_events.extend(slice.thread_events);
@@ -153,4 +154,12 @@ fn drop_doubles(recording: &mut Recording) {
     let is_single = |tid, off, end| end == End::StillOff || !open.contains(&(tid, off));
     recording.waits.retain(|row, waiter| is_single(waiter.tid, row.off, row.end()));
     recording.preemptions.retain(|p| is_single(p.tid, p.off, p.end));
+    drop_double_sums(&mut recording.summed);
+}
+
+/// The same of short waits that were summed up: of two that begin at the same moment, the shorter one is the
+/// copy that the survey made.
+fn drop_double_sums(summed: &mut Vec<SummedWaits>) {
+    summed.sort_by_key(|sum| (sum.tid, sum.from, sum.seq));
+    summed.dedup_by_key(|sum| (sum.tid, sum.from));
 }

@@ -21,7 +21,7 @@ use crate::{
     AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, DetailStretch, FileId, Filesystem,
     Frame, FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module, ModuleId,
     OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample, Stack, StoppedThread,
-    ThreadEvent, ThreadExit, Throttle, Wait,
+    SummedWaits, ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -89,6 +89,8 @@ pub struct Slice {
     pub stopped_threads: Vec<StoppedThread>,
     /// How much detail was recorded.
     pub detail: Vec<DetailStretch>,
+    /// Stretches of threads' lives of which only sums are known.
+    pub summed: Vec<SummedWaits>,
 }
 
 /// What was wrong with a slice.
@@ -141,6 +143,7 @@ impl Slice {
             cell(&self.stopped_threads),
             cell(&self.loss.unanswered),
             cell(&self.detail),
+            cell(&self.summed),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -199,6 +202,7 @@ impl Slice {
             pipe_holders: cells.rows_if_any(),
             stopped_threads: cells.rows_if_any(),
             detail: cells.rows_if_any(),
+            summed: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

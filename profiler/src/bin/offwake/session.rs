@@ -14,7 +14,7 @@ use offwake::{
         Armed, Capture, CaptureError, Exhausted, Plan, Sink, SnapshotReason, Trigger, Written,
     },
     containers::RestartWatcher,
-    kernel::{FeatureStatus, Features, LogMessages, Need, Settings},
+    kernel::{DetailMode, FeatureStatus, Features, LogMessages, Need, Settings},
     own_threads::{self, OwnThread},
     privileges, reader_process,
     symbols::NameSources,
@@ -38,7 +38,7 @@ use crate::{
     outcome::EndedCommand,
     output::on_one_line,
     remote_control::RemoteControl,
-    values::{default_ring_bytes, round_ring_bytes},
+    values::{OverheadArgument, default_ring_bytes, round_ring_bytes},
 };
 
 /// Time between two checks whether the command has ended or something is used up.
@@ -396,6 +396,10 @@ fn build_plan(
             max_threads: arguments.max_threads,
             max_targets: arguments.max_targets,
             messages: if console::is_logging() { LogMessages::Logged } else { LogMessages::Off },
+            detail: match arguments.max_overhead {
+                OverheadArgument::None => DetailMode::Full,
+                OverheadArgument::Share(_) => DetailMode::Adjustable,
+            },
             own_processes: Vec::new(),
         },
         target: target.description.clone(),

@@ -197,6 +197,7 @@ impl RetainedSlices {
                 profiler_cost: profiler_cost.since(totals.profiler_cost),
                 waits: open.waits,
                 preemptions: open.preemptions,
+                summed: open.summed,
                 thread_events: open.thread_events,
                 file_locks: open.file_locks,
                 fuse_servers: open.fuse_servers,

@@ -10,12 +10,12 @@ const FAR_ABOVE: f64 = 1.5;
 const LOW: f64 = 0.6;
 /// Below this share of the limit, much more detail may fit.
 const VERY_LOW: f64 = 0.2;
-/// Our threads count where they take no more than so many times what the programs take. What takes them
-/// more, records and the look-ups of processes that come and go, does not become less by a step, and
-/// stacks would be given up in vain.
-const THREADS_TO_PROGRAMS: f64 = 2.0;
+/// Our threads count where they take no more than so many times what the programs take: what reading and
+/// storing takes, of which there is less where short waits are summed up. What takes them more, the look-ups
+/// of processes that come and go, does not become less by a step, and detail would be given up in vain.
+const THREADS_TO_PROGRAMS: f64 = 4.0;
 /// For so many readings at the beginning only the programs count: everybody is looked up then, once.
-const WARM_UP: u32 = 10;
+const WARM_UP: u32 = 5;
 /// For so many readings in a row the cost must be low before detail is added: a second.
 const PATIENCE: u32 = 10;
 /// For so many times as long, detail that was added must not be too much, to count as settled.
@@ -177,14 +177,14 @@ mod tests {
     #[test]
     fn nothing_is_given_up_below_the_limit() {
         let mut controller = warm();
-        assert!(run(&mut controller, &[0.99; 8], &[1.0; 100]).iter().all(|step| *step == 0));
+        assert!(run(&mut controller, &[0.99; 9], &[1.0; 100]).iter().all(|step| *step == 0));
     }
 
     #[test]
     fn one_reading_that_is_a_little_above_gives_nothing_up() {
         let mut controller = warm();
         let noise = [0.8, 0.8, 0.8, 1.1, 0.8, 0.8];
-        assert_eq!(run(&mut controller, &[1.0; 8], &noise), [0; 6]);
+        assert_eq!(run(&mut controller, &[1.0; 9], &noise), [0; 6]);
     }
 
     #[test]
@@ -215,19 +215,19 @@ mod tests {
     #[test]
     fn detail_comes_back_when_the_load_is_gone() {
         let mut controller = warm();
-        let given_up = run(&mut controller, &[10.0; 8], &[1.0; SECOND]);
+        let given_up = run(&mut controller, &[10.0; 9], &[1.0; SECOND]);
         assert_eq!(given_up.last(), Some(&Step::LAST.0));
-        // By halves, when the cost of late is low: 7, 3, 1, 0.
-        let steps = run(&mut controller, &[0.01; 8], &[1.0; 4 * PATIENCE as usize + 1]);
+        // By halves, when the cost of late is low: 8, 4, 2, 1, 0.
+        let steps = run(&mut controller, &[0.01; 9], &[1.0; 5 * PATIENCE as usize + 1]);
         assert_eq!(steps.last(), Some(&0));
-        assert_eq!(changes(&steps), 3);
+        assert_eq!(changes(&steps), 4);
     }
 
     #[test]
     fn what_was_too_much_is_tried_ever_less_often() {
         let mut controller = warm();
         // Step 2 costs little, and step 1 too much.
-        let costs = [3.0, 1.2, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5];
+        let costs = [3.0, 1.2, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5];
         let first = run(&mut controller, &costs, &[1.0; 30 * SECOND]);
         let later = run(&mut controller, &costs, &[1.0; 30 * SECOND]);
         assert!(changes(&first) <= 12, "{first:?}");

@@ -21,6 +21,7 @@ mod scheduler;
 mod served;
 mod servers;
 mod steps;
+mod sums;
 mod truth;
 
 pub use history::{Activity, WakeSource};
@@ -31,6 +32,7 @@ pub use records::{put_waits, stretch, waits};
 pub use scenarios::scenario;
 pub use served::{loops, loops_of_their_own, pools, upstream};
 pub use servers::Request;
+pub use sums::Sums;
 pub use truth::{Leaf, Parts, Reading, Truth};
 
 use offwake_recording::{

@@ -546,6 +546,9 @@ impl<'b> Walker<'b> {
                     self.push(BlameKind::External(External::Throttled), inside.length(), at);
                 }
                 State::Lost => self.push_unattributed(Reason::Lost, inside.length(), at),
+                State::Summed(_) => {
+                    self.push_unattributed(Reason::ShortWaits, inside.length(), at);
+                }
                 State::Blocked(wait) => {
                     if let Some((_, pattern)) = self.blame.pattern(wait) {
                         left_with = pattern.own_stack;
@@ -589,7 +592,11 @@ impl<'b> Walker<'b> {
         let intervals = places.filter_map(|place| track.get(place));
         self.blame.recording.waits.fetch(intervals.filter_map(|interval| match interval.state {
             State::Blocked(wait) => Some(wait.0),
-            State::OnCpu | State::Runnable(_) | State::Throttled(_) | State::Lost => None,
+            State::OnCpu
+            | State::Runnable(_)
+            | State::Throttled(_)
+            | State::Lost
+            | State::Summed(_) => None,
         }));
     }
 

@@ -98,7 +98,7 @@ impl Walker<'_> {
                 State::OnCpu | State::Runnable(_) | State::Throttled(_) => true,
                 // Until the first thread has a CPU, the awaited one can't go on either.
                 State::Blocked(wait) => blame.task_that_ended(wait) != Some(leg.thread),
-                State::Lost => false,
+                State::Lost | State::Summed(_) => false,
             };
             if is_awaiteds && interval.to > rest.from {
                 self.push_cpu_queue(leg.thread, queued, rest.until(interval.from), leg.at);
@@ -136,7 +136,7 @@ impl Blame<'_> {
                 State::OnCpu | State::Runnable(_) => None,
                 State::Blocked(_) => Some(Some(interval.to)),
                 // It may have waited in it, or another CPU would not have helped.
-                State::Throttled(_) | State::Lost => Some(None),
+                State::Throttled(_) | State::Lost | State::Summed(_) => Some(None),
             }
         });
         let awake_since = awake_since.unwrap_or_else(|| {
@@ -149,7 +149,7 @@ impl Blame<'_> {
             match interval.state {
                 _ if interval.to < awake_since => Some(false),
                 // There may have been a wait.
-                State::Lost => Some(false),
+                State::Lost | State::Summed(_) => Some(false),
                 State::Blocked(wait)
                     if interval.to <= preemption.off
                         && self.task_that_ended(wait) == Some(leg.thread) =>
@@ -173,7 +173,7 @@ impl Blame<'_> {
                 State::OnCpu => cpu_time += to.since(from),
                 State::Runnable(_) => {}
                 // Another CPU would not have helped.
-                State::Throttled(_) | State::Lost => return None,
+                State::Throttled(_) | State::Lost | State::Summed(_) => return None,
                 State::Blocked(_) if from >= leg.done => return None,
                 State::Blocked(wait) => {
                     let (_, pattern) = self.pattern(wait)?;

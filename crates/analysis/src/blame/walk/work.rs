@@ -315,7 +315,7 @@ impl Walker<'_> {
             && self.blame.gaps.last_end(None, self.find_awake_since(rest.from), leg.done).is_none()
     }
 
-    /// Returns whether records of a thread were lost between two moments.
+    /// Returns whether something of what a thread did between two moments is not known.
     fn has_gap(&self, thread: ThreadIndex, from: Timestamp, to: Timestamp) -> bool {
         let timeline = self.blame.timeline;
         let process = timeline.process_of_thread(thread);
@@ -327,7 +327,7 @@ impl Walker<'_> {
         (0..track.count_begun_before(to, track.len()))
             .rev()
             .map_while(|place| track.get(place).filter(|interval| interval.to > from))
-            .any(|interval| interval.state == State::Lost)
+            .any(|interval| interval.state.is_unknown())
     }
 
     /// Returns whether a thread was awake for so little of a stretch that hardly anything can have come
@@ -757,7 +757,7 @@ impl Walker<'_> {
                     let woken = interval.to.min(from);
                     return Some(AwakeBefore { woken, from: came_to_cpu.min(from) });
                 }
-                State::OnCpu | State::Lost => came_to_cpu = interval.from,
+                State::OnCpu | State::Lost | State::Summed(_) => came_to_cpu = interval.from,
                 State::Runnable(_) | State::Throttled(_) => {}
             }
         }

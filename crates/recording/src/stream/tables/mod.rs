@@ -16,6 +16,7 @@ mod quotas;
 mod records;
 mod stacks;
 mod stopped_threads;
+mod summed;
 mod unanswered;
 mod waits;
 

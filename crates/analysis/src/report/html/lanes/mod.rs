@@ -80,7 +80,7 @@ impl From<State> for LaneState {
             State::OnCpu => Self::OnCpu,
             State::Runnable(_) | State::Throttled(_) => Self::Runnable,
             State::Blocked(_) => Self::Blocked,
-            State::Lost => Self::Lost,
+            State::Lost | State::Summed(_) => Self::Lost,
         }
     }
 }
