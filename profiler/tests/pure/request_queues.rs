@@ -12,7 +12,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    draw::{edit, live, recording, ticks},
+    draw::{edit, live, lose, recording, ticks},
     fixtures::{EPOLL_WAIT, RECVFROM, file, syscall},
     requests::{class_of, find},
 };
@@ -145,6 +145,18 @@ fn what_a_server_did_for_others_is_what_a_request_was_queued_behind() {
     assert_eq!(first.culprit.queued_behind.as_deref(), Some("tcp 127.0.0.1:80"));
     // 30 of the 33 slow ones waited for 4 ticks, and worked on for 4.
     assert_eq!(first.excess_ns.0 / 1_000, ticks(4).0 * 30 / 33 / 1_000);
+}
+
+#[test]
+fn where_records_of_the_server_are_lost_nothing_tells_of_a_queue() {
+    let scenes: Vec<&Scene> = (0..300).map(|n| if n % 10 == 9 { &KEPT } else { &ALONE }).collect();
+    let mut recording = play(&scenes);
+    // That 60 slept while it had 7's request: the second one of two waits, after one for each scene before.
+    for (n, before) in (9..300).step_by(10).zip(0..) {
+        lose(&mut recording, 60, n + before + 2);
+    }
+    let requests = find(&mut recording);
+    assert!(requests.classes.iter().all(|class| queued(class).is_empty()));
 }
 
 #[test]

@@ -56,6 +56,8 @@ struct ServerTurns {
     answers: Vec<(Timestamp, ClassId)>,
     /// When something came for it after it had waited for work, in order.
     slice_begins: Vec<Timestamp>,
+    /// From when to when it is not known what it did, in order: it may have waited for work.
+    unknown: Vec<(Timestamp, Timestamp)>,
     /// How many requests it answered in the slice that they began.
     at_once: usize,
     /// How many it had while it waited for other work.
@@ -75,6 +77,7 @@ impl Queues {
         for (&thread, server) in &mut servers {
             server.answers.sort_unstable();
             server.slice_begins = find_slice_begins(blame, thread);
+            server.unknown = find_unknown(blame, thread);
             server.only_serves = (blame.timeline().process_of_thread(thread))
                 .is_some_and(|process| blame.only_serves(process));
         }
@@ -108,6 +111,13 @@ impl ServerTurns {
         self.slice_begins.get(begun.checked_sub(1)?).copied()
     }
 
+    /// Returns whether it is not known what the thread did at some time from a request to its answer.
+    fn is_unknown_during(&self, request: &Request) -> bool {
+        let begun = self.unknown.partition_point(|&(from, _)| from < request.to);
+        let last = begun.checked_sub(1).and_then(|place| self.unknown.get(place));
+        last.is_some_and(|&(_, to)| to > request.from)
+    }
+
     fn serves_in_turn(&self) -> bool {
         self.kept * SERVED_AT_ONCE_PER_KEPT <= self.at_once
             && (self.at_once >= FEWEST_SERVED_AT_ONCE || self.only_serves)
@@ -115,8 +125,8 @@ impl ServerTurns {
 
     fn stretches(&self, request: &Request) -> Vec<QueuedStretch> {
         let begin = self.slice_begin(request.to);
-        // It came as the server was asleep, or the server kept it back.
-        if begin.is_some_and(|begin| begin >= request.from) {
+        // It came as the server was asleep, or the server kept it back, or may have done so.
+        if begin.is_some_and(|begin| begin >= request.from) || self.is_unknown_during(request) {
             return Vec::new();
         }
         let first = self.answers.partition_point(|&(at, _)| at <= request.from);
@@ -142,6 +152,13 @@ impl ServerTurns {
         }
         stretches
     }
+}
+
+/// Returns from when to when it is not known what a thread did.
+fn find_unknown(blame: &Blame<'_>, thread: ThreadIndex) -> Vec<(Timestamp, Timestamp)> {
+    let Some(thread) = blame.timeline().thread(thread) else { return Vec::new() };
+    let unknown = thread.track.iter().filter(|interval| interval.state.is_unknown());
+    unknown.map(|interval| (interval.from, interval.to)).collect()
 }
 
 /// Returns when something came for a thread after it had waited for work.

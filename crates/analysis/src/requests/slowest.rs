@@ -108,7 +108,7 @@ impl From<State> for StretchState {
             State::Runnable(_) => Self::Runnable,
             State::Throttled(_) => Self::Throttled,
             State::Blocked(_) => Self::Blocked,
-            State::Lost => Self::Lost,
+            State::Lost | State::Summed(_) => Self::Lost,
         }
     }
 }
