@@ -239,7 +239,11 @@ impl<'b> Walker<'b> {
             .map_while(|place| track.get(place).filter(|interval| interval.to > ask.at));
         let wait_of = |interval: Interval| match interval.state {
             State::Blocked(wait) => self.blame.pattern(wait).map(|(_, pattern)| (wait, pattern)),
-            State::OnCpu | State::Runnable(_) | State::Throttled(_) | State::Lost => None,
+            State::OnCpu
+            | State::Runnable(_)
+            | State::Throttled(_)
+            | State::Lost
+            | State::Summed(_) => None,
         };
         let is_awaited = |interval: Interval| {
             let Some((wait, pattern)) = wait_of(interval) else { return false };
@@ -252,8 +256,11 @@ impl<'b> Walker<'b> {
                 && pattern.expects == Expects::Answer
                 && (pattern.side == ConnectionSide::Asking || is_by_callee())
         };
-        let is_same_job =
-            |interval| !wait_of(interval).is_some_and(|(_, pattern)| begins_slice(pattern));
+        // Where it is not known what it did, it may have begun another one.
+        let is_same_job = |interval: Interval| {
+            !interval.state.is_unknown()
+                && !wait_of(interval).is_some_and(|(_, pattern)| begins_slice(pattern))
+        };
         since_ask.next().is_some_and(|last| is_same_job(last) && is_awaited(last))
             && since_ask.all(is_same_job)
     }
@@ -435,7 +442,11 @@ impl<'b> Walker<'b> {
                 begins_slice(pattern)
                     || (pattern.cause == Cause::Futex && pattern.expects == Expects::Answer)
             }),
-            State::OnCpu | State::Runnable(_) | State::Throttled(_) | State::Lost => false,
+            State::OnCpu
+            | State::Runnable(_)
+            | State::Throttled(_)
+            | State::Lost
+            | State::Summed(_) => false,
         };
         let is_full = |&thread: &ThreadIndex| {
             let Some(track) = timeline.thread(thread).map(|life| &life.track) else { return false };
@@ -448,7 +459,7 @@ impl<'b> Walker<'b> {
             // Who never was given a job may be no thread of the pool.
             let is_of_pool = answering.contains(&thread);
             let may_have_job = |it: Interval| {
-                it.state == State::Lost || (is_free(it) && (is_of_pool || it.to <= leg.to))
+                it.state.is_unknown() || (is_free(it) && (is_of_pool || it.to <= leg.to))
             };
             reaches_back && !since.any(may_have_job)
         };
@@ -464,7 +475,7 @@ impl<'b> Walker<'b> {
         (0..track.count_begun_before(to, track.len()))
             .rev()
             .map_while(|place| track.get(place).filter(|interval| interval.to > from))
-            .any(|interval| interval.state == State::OnCpu)
+            .any(|interval| matches!(interval.state, State::OnCpu | State::Summed(_)))
     }
 
     /// Returns when a thread next waits as it did when it was asked for something, or for other work. That
