@@ -950,7 +950,10 @@ fn of_two_threads_of_a_pool_that_get_done_at_once_either_may_have_done_the_job()
             .in_loop_process(&[LOOP, one, other])
             .blame_of_wait(1)
     };
-    assert_eq!(blame("###################....."), ticks(&[("event_loop", 9), ("work 20", 2)]));
+    let nobodys = ticks(&[("event_loop", 9), ("work 20", 2)]);
+    assert_eq!(blame("###################....."), nobodys);
+    // It has lost its CPU since it put its result down.
+    assert_eq!(blame("###############rrrrr####"), nobodys);
     // The other one has been done for long.
     assert_eq!(blame("##......................"), ticks(&[("work 20", 2), ("work 21", 9)]));
 }

@@ -416,9 +416,14 @@ impl<'b> Walker<'b> {
         };
         answering.len() > MAX_ANSWERING
             || answering.iter().any(|&server| {
+                // A thread of the pool hands its result over before it wakes the loop, and may have lost its CPU since.
+                let is_at_work = |state| match answered_process == Some(process) {
+                    true => !matches!(state, State::Blocked(_)),
+                    false => matches!(state, State::OnCpu | State::Summed(_)),
+                };
                 is_other(server)
                     && !self.threads.is_waiter(server)
-                    && self.has_cpu_between(server, place.to, leg.to)
+                    && self.is_any_between(server, place.to, leg.to, is_at_work)
             })
     }
 
@@ -468,14 +473,20 @@ impl<'b> Walker<'b> {
         (1..=MAX_ANSWERING).contains(&answering.len()) && others.all(is_full)
     }
 
-    fn has_cpu_between(&self, thread: ThreadIndex, from: Timestamp, to: Timestamp) -> bool {
+    fn is_any_between(
+        &self,
+        thread: ThreadIndex,
+        from: Timestamp,
+        to: Timestamp,
+        is_wanted: impl Fn(State) -> bool,
+    ) -> bool {
         let Some(track) = self.blame.timeline.thread(thread).map(|life| &life.track) else {
             return false;
         };
         (0..track.count_begun_before(to, track.len()))
             .rev()
             .map_while(|place| track.get(place).filter(|interval| interval.to > from))
-            .any(|interval| matches!(interval.state, State::OnCpu | State::Summed(_)))
+            .any(|interval| is_wanted(interval.state))
     }
 
     /// Returns when a thread next waits as it did when it was asked for something, or for other work. That
