@@ -228,7 +228,7 @@ fn slow_requests_lie_in_their_sockets_while_the_server_works_for_another() -> Re
     let queued = class.queued_ns();
     println!("| queue | {} requests | {truth} ns in sockets | offwake: {queued} ns |", class.count);
     ensure!(is_near(class.count, seen.len() as u64, COUNT), "{} requests", class.count);
-    ensure!(queued as f64 >= truth as f64 * 0.85, "{queued} of {truth} ns");
+    ensure!(queued as f64 >= truth as f64 * 0.75, "{queued} of {truth} ns");
     ensure!(queued as f64 <= truth as f64 * 1.05, "{queued} of {truth} ns");
     let slow = class.slow.as_ref().context("no slow ones")?;
     let first = slow.excess.first().context("no excess")?;

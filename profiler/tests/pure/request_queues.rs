@@ -141,7 +141,12 @@ fn what_a_server_did_for_others_is_what_a_request_was_queued_behind() {
     assert_eq!((class.count, class.latency.max_ns), (330, ticks(8)));
     let slow = class.slow.as_ref().expect("enough of them");
     let first = slow.excess.first().expect("something makes the difference");
-    assert_eq!(first.culprit.text, "queued behind other requests: thread60 60 runs on a CPU");
+    assert_eq!(first.culprit.text, "queued behind other requests");
+    let meanwhile: Vec<&str> =
+        first.culprit.meanwhile.iter().map(|one| one.text.as_str()).collect();
+    assert_eq!(meanwhile, ["thread60 60 runs on a CPU"]);
+    // Half of the slow ones' time is the server's own part of them.
+    assert_eq!((first.without.max_ns, class.service.max_ns), (ticks(7), ticks(7)));
     assert_eq!(first.culprit.queued_behind.as_deref(), Some("tcp 127.0.0.1:80"));
     // 30 of the 33 slow ones waited for 4 ticks, and worked on for 4.
     assert_eq!(first.excess_ns.0 / 1_000, ticks(4).0 * 30 / 33 / 1_000);

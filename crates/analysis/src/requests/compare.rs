@@ -21,15 +21,18 @@ use super::{
     bands::{self, Band, FEWEST},
     found::{ClassId, FoundRequests, Request, SeenBy},
     model::{
-        CulpritShare, Excess, Latencies, LatencyBucket, RequestBand, RequestClass, SlowRequests,
-        SlowestRequest,
+        CulpritShare, Excess, Latencies, LatencyBucket, Meanwhile, RequestBand, RequestClass,
+        SlowRequests, SlowestRequest,
     },
-    profiles::{CulpritId, Profiles, RequestCulprit},
+    profiles::{CulpritId, Profiles, RequestCulprit, RequestPart, SpentOn},
     slowest::{SLOWEST, describe_threads},
 };
 
 /// The most culprits that are listed of a band, or of what slow requests have more.
 const MAX_CULPRITS: usize = 12;
+
+/// The most that is listed of what a server did while requests lay in their sockets.
+const MAX_MEANWHILE: usize = 3;
 
 /// What makes a smaller part of the difference is not listed.
 const MIN_EXCESS: f64 = 0.01;
@@ -65,8 +68,10 @@ impl<'a> OrderedRequests<'a> {
     /// Says what the requests took, and what for. Whose class it is is left to be filled in.
     pub(super) fn describe(&self, writer: &mut CulpritWriter<'_>) -> RequestClass {
         let latencies: Vec<Nanos> = self.in_order().map(Request::latency).collect();
-        let mut services: Vec<Nanos> =
-            self.requests.iter().map(|request| request.service).collect();
+        // A server's part begins as it begins on a request.
+        let mut services: Vec<Nanos> = (self.requests.iter().enumerate())
+            .map(|(n, request)| Nanos(request.service.0.saturating_sub(self.queued_time(n).0)))
+            .collect();
         services.sort_unstable();
         let count = |is_counted: fn(SeenBy) -> bool| {
             self.requests.iter().filter(|request| is_counted(request.seen_by)).count() as u64
@@ -175,14 +180,16 @@ impl OrderedRequests<'_> {
     }
 
     /// Returns what the time of some requests was spent on.
-    fn times(&self, places: &[usize]) -> HashMap<CulpritId, Nanos> {
-        let mut times: HashMap<CulpritId, Nanos> = HashMap::new();
-        for &n in places {
-            for part in self.profiles.parts(self.first + n) {
-                *times.entry(part.culprit).or_default() += part.time.time;
-            }
+    fn times(&self, places: &[usize]) -> HashMap<SpentOn, Nanos> {
+        let mut times: HashMap<SpentOn, Nanos> = HashMap::new();
+        for part in self.parts(places) {
+            *times.entry(self.profiles.spent_on(part)).or_default() += part.time.time;
         }
         times
+    }
+
+    fn parts<'s>(&'s self, places: &'s [usize]) -> impl Iterator<Item = &'s RequestPart> {
+        places.iter().flat_map(|&n| self.profiles.parts(self.first + n))
     }
 
     fn describe_band(&self, band: &Band, writer: &mut CulpritWriter<'_>) -> RequestBand {
@@ -209,11 +216,11 @@ impl OrderedRequests<'_> {
         places: &[usize],
         writer: &mut CulpritWriter<'_>,
     ) -> (Vec<CulpritShare>, Nanos) {
-        let mut times: Vec<(CulpritId, Nanos)> = self.times(places).into_iter().collect();
-        times.sort_unstable_by_key(|&(culprit, time)| (Reverse(time), culprit));
+        let mut times: Vec<(SpentOn, Nanos)> = self.times(places).into_iter().collect();
+        times.sort_unstable_by_key(|&(on, time)| (Reverse(time), on));
         let other: Nanos = times.iter().skip(MAX_CULPRITS).map(|&(_, time)| time).sum();
         let culprits = (times.iter().take(MAX_CULPRITS))
-            .filter_map(|&(culprit, time)| self.describe_culprit(culprit, time, places, writer))
+            .filter_map(|&(on, time)| self.describe_share(on, time, places, writer))
             .collect();
         (culprits, mean(other, places.len()))
     }
@@ -223,16 +230,16 @@ impl OrderedRequests<'_> {
         &self,
         writer: &mut CulpritWriter<'_>,
     ) -> Vec<Option<(Rc<CulpritShare>, Nanos)>> {
-        let mut described: HashMap<CulpritId, Option<Rc<CulpritShare>>> = HashMap::new();
+        let mut described: HashMap<SpentOn, Option<Rc<CulpritShare>>> = HashMap::new();
         let mains = self.order.iter().map(|&place| {
             let times = self.times(std::slice::from_ref(&place));
-            times.into_iter().max_by_key(|&(culprit, time)| (time, Reverse(culprit)))
+            times.into_iter().max_by_key(|&(on, time)| (time, Reverse(on)))
         });
         mains
             .map(|main| {
-                let (culprit, time) = main?;
-                let share = described.entry(culprit).or_insert_with(|| {
-                    let share = self.describe_culprit(culprit, time, self.order, writer);
+                let (on, time) = main?;
+                let share = described.entry(on).or_insert_with(|| {
+                    let share = self.describe_share(on, time, self.order, writer);
                     share.map(Rc::new)
                 });
                 Some((share.clone()?, time))
@@ -243,11 +250,56 @@ impl OrderedRequests<'_> {
     /// Returns how much of a request's time its server worked for others.
     pub(super) fn queued_time(&self, place: usize) -> Nanos {
         let parts = self.profiles.parts(self.first + place).iter();
-        let is_queued = |culprit: CulpritId| {
-            let known = self.profiles.culprits.get_index(culprit.0 as usize);
-            known.is_some_and(|known| known.queued_behind.is_some())
-        };
-        parts.filter(|part| is_queued(part.culprit)).map(|part| part.time.time).sum()
+        let queued = parts.filter(|part| matches!(self.profiles.spent_on(part), SpentOn::Queue(_)));
+        queued.map(|part| part.time.time).sum()
+    }
+
+    /// Describes what some requests spent so much time on.
+    fn describe_share(
+        &self,
+        on: SpentOn,
+        time: Nanos,
+        places: &[usize],
+        writer: &mut CulpritWriter<'_>,
+    ) -> Option<CulpritShare> {
+        match on {
+            SpentOn::Culprit(id) => self.describe_culprit(id, time, places, writer),
+            SpentOn::Queue(class) => self.describe_queue(class, time, places, writer),
+        }
+    }
+
+    /// Describes what the server did while some requests lay in their sockets for so long.
+    fn describe_queue(
+        &self,
+        class: ClassId,
+        time: Nanos,
+        places: &[usize],
+        writer: &mut CulpritWriter<'_>,
+    ) -> Option<CulpritShare> {
+        let key = self.found.classes.get_index(class.0 as usize)?;
+        let mut times: HashMap<CulpritId, Nanos> = HashMap::new();
+        let queued = self.parts(places);
+        for part in queued.filter(|part| self.profiles.spent_on(part) == SpentOn::Queue(class)) {
+            *times.entry(part.culprit).or_default() += part.time.time;
+        }
+        let mut times: Vec<(CulpritId, Nanos)> = times.into_iter().collect();
+        times.sort_unstable_by_key(|&(culprit, time)| (Reverse(time), culprit));
+        let meanwhile: Vec<CulpritShare> = (times.into_iter().take(MAX_MEANWHILE))
+            .filter_map(|(id, time)| self.describe_culprit(id, time, places, writer))
+            .collect();
+        let first = meanwhile.first()?.clone();
+        Some(CulpritShare {
+            text: match class == self.class {
+                true => "queued behind other requests".to_owned(),
+                false => format!("queued behind requests to {}", text::terminal(&key.serving_end)),
+            },
+            queued_behind: Some(key.serving_end.clone()),
+            meanwhile: (meanwhile.into_iter())
+                .map(|share| Meanwhile { text: share.text, mean_ns: share.mean_ns })
+                .collect(),
+            mean_ns: mean(time, places.len()),
+            ..first
+        })
     }
 
     /// Describes what a culprit did in some requests, of which it took so much time.
@@ -258,30 +310,18 @@ impl OrderedRequests<'_> {
         places: &[usize],
         writer: &mut CulpritWriter<'_>,
     ) -> Option<CulpritShare> {
-        let RequestCulprit { culprit, queued_behind } =
-            self.profiles.culprits.get_index(id.0 as usize)?;
+        let RequestCulprit { culprit, .. } = self.profiles.culprit(id)?;
         let mut waiters: BTreeMap<ThreadIndex, Nanos> = BTreeMap::new();
         for request in places.iter().filter_map(|&n| self.requests.get(n)) {
             *waiters.entry(request.thread).or_default() += request.latency();
         }
-        let times = places.iter().flat_map(|&n| self.profiles.parts(self.first + n));
-        let times =
-            times.filter(|part| part.culprit == id).map(|part| -> CulpritTime { part.time });
+        let times = self.parts(places).filter(|part| part.culprit == id);
+        let times = times.map(|part| -> CulpritTime { part.time });
         let hop = writer.describe(culprit, times, &waiters);
-        let line = CulpritWriter::line(&hop);
-        let behind = queued_behind.and_then(|class| self.found.classes.get_index(class.0 as usize));
-        let text = match behind {
-            None => line,
-            Some(_) if *queued_behind == Some(self.class) => {
-                format!("queued behind other requests: {line}")
-            }
-            Some(key) => {
-                format!("queued behind requests to {}: {line}", text::terminal(&key.serving_end))
-            }
-        };
         Some(CulpritShare {
-            text,
-            queued_behind: behind.map(|key| key.serving_end.clone()),
+            text: CulpritWriter::line(&hop),
+            queued_behind: None,
+            meanwhile: Vec::new(),
             program: hop.program,
             pid: hop.pid,
             thread_name: hop.thread_name,
@@ -312,24 +352,21 @@ impl OrderedRequests<'_> {
         let (fast_mean, slow_mean) = (self.mean_latency(fast), self.mean_latency(slow));
         let (fast_times, slow_times) = (self.times(fast), self.times(slow));
         let in_fast =
-            |culprit| mean(fast_times.get(&culprit).copied().unwrap_or_default(), fast.len());
-        let mut excess: Vec<(CulpritId, Nanos, Nanos)> = (slow_times.iter())
-            .map(|(&culprit, &time)| {
-                let more = mean(time, slow.len()) - in_fast(culprit);
-                (culprit, time, more)
-            })
+            |on: SpentOn| mean(fast_times.get(&on).copied().unwrap_or_default(), fast.len());
+        let mut excess: Vec<(SpentOn, Nanos, Nanos)> = (slow_times.iter())
+            .map(|(&on, &time)| (on, time, mean(time, slow.len()) - in_fast(on)))
             .collect();
         let least = (slow_mean - fast_mean).0 as f64 * MIN_EXCESS;
         excess.retain(|&(_, _, more)| more > Nanos(0) && more.0 as f64 >= least);
-        excess.sort_unstable_by_key(|&(culprit, _, more)| (Reverse(more), culprit));
+        excess.sort_unstable_by_key(|&(on, _, more)| (Reverse(more), on));
         excess.truncate(MAX_CULPRITS);
         let excess = (excess.into_iter())
-            .filter_map(|(id, time, more)| {
+            .filter_map(|(on, time, more)| {
                 Some(Excess {
-                    culprit: self.describe_culprit(id, time, slow, writer)?,
-                    fast_mean_ns: in_fast(id),
+                    culprit: self.describe_share(on, time, slow, writer)?,
+                    fast_mean_ns: in_fast(on),
                     excess_ns: more,
-                    without: self.latencies_without(id, latencies),
+                    without: self.latencies_without(on, latencies),
                 })
             })
             .collect();
@@ -343,9 +380,9 @@ impl OrderedRequests<'_> {
     }
 
     /// Returns how long requests would take if a culprit had taken no time of any. `latencies` are in order.
-    fn latencies_without(&self, culprit: CulpritId, latencies: &[Nanos]) -> Latencies {
+    fn latencies_without(&self, on: SpentOn, latencies: &[Nanos]) -> Latencies {
         let mut without: Vec<Nanos> = (self.order.iter().zip(latencies))
-            .map(|(&n, latency)| *latency - self.profiles.time_of(self.first + n, culprit))
+            .map(|(&n, latency)| *latency - self.profiles.time_of(self.first + n, on))
             .collect();
         without.sort_unstable();
         Latencies::from_sorted(&without)

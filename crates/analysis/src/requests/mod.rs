@@ -22,8 +22,8 @@ mod write;
 pub use analysis::RequestAnalysis;
 pub use bands::{BandRange, NotABand};
 pub use model::{
-    CulpritShare, Excess, Latencies, LatencyBucket, RequestBand, RequestClass, RequestRole,
-    RequestThread, Requests, SlowRequests, SlowestRequest, StretchState, SummedUpClasses,
-    ThreadStretch,
+    CulpritShare, Excess, Latencies, LatencyBucket, Meanwhile, RequestBand, RequestClass,
+    RequestRole, RequestThread, Requests, SlowRequests, SlowestRequest, StretchState,
+    SummedUpClasses, ThreadStretch,
 };
 pub(crate) use table::RequestRow;

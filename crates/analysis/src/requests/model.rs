@@ -216,8 +216,11 @@ pub struct RequestBand {
 pub struct CulpritShare {
     /// Who, and on what: `compactor 4260 waits for the disk nvme0n1 (ext4, /) in flush_index`.
     pub text: String,
-    /// Where the requests were asked that the server worked on meanwhile, if it had not begun on these.
+    /// Where the requests were asked that the server worked on meanwhile, if it had not begun on these. All else here
+    /// is what the server did for the longest part of that time.
     pub queued_behind: Option<String>,
+    /// What the server did meanwhile, the most first; three at most.
+    pub meanwhile: Vec<Meanwhile>,
     /// The program.
     pub program: String,
     /// The process, if it was one only.
@@ -230,6 +233,15 @@ pub struct CulpritShare {
     pub kind: BlameEntryKind,
     /// Why it is not known, if it is not.
     pub reason: Option<Reason>,
+    /// How much of the mean latency.
+    pub mean_ns: Nanos,
+}
+
+/// What a server did while requests lay in their sockets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Meanwhile {
+    /// Who, and on what, as in [`CulpritShare::text`].
+    pub text: String,
     /// How much of the mean latency.
     pub mean_ns: Nanos,
 }

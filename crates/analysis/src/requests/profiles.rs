@@ -29,6 +29,15 @@ pub(super) struct RequestCulprit {
     pub(super) queued_behind: Option<ClassId>,
 }
 
+/// What requests are compared by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum SpentOn {
+    /// What somebody did for the request itself.
+    Culprit(CulpritId),
+    /// The request lay in its socket while the server worked on requests of this class.
+    Queue(ClassId),
+}
+
 /// A part of a request's time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestPart {
@@ -39,7 +48,7 @@ pub(super) struct RequestPart {
 /// What the time of requests was spent on.
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
-    pub(super) culprits: IndexSet<RequestCulprit>,
+    culprits: IndexSet<RequestCulprit>,
     parts: Vec<RequestPart>,
     /// Where the parts of each request end. They begin where those of the one before end.
     ends: Vec<usize>,
@@ -116,9 +125,29 @@ impl Profiles {
         self.parts.get(begin.unwrap_or(0)..end).unwrap_or_default()
     }
 
-    /// Returns how much of a request's time a culprit took.
-    pub(super) fn time_of(&self, request: usize, culprit: CulpritId) -> Nanos {
-        let parts = self.parts(request).iter().filter(|part| part.culprit == culprit);
+    /// Returns what a part of a request was spent on.
+    pub(super) fn spent_on(&self, part: &RequestPart) -> SpentOn {
+        let queued = self.culprit(part.culprit).and_then(|culprit| culprit.queued_behind);
+        queued.map_or(SpentOn::Culprit(part.culprit), SpentOn::Queue)
+    }
+
+    /// Returns a culprit by its id.
+    pub(super) fn culprit(&self, id: CulpritId) -> Option<&RequestCulprit> {
+        self.culprits.get_index(id.0 as usize)
+    }
+
+    /// Returns how much of a request's time would not have been without something. Without a culprit, servers would
+    /// not have been held up by it while other requests lay in their sockets either.
+    pub(super) fn time_of(&self, request: usize, on: SpentOn) -> Nanos {
+        let is_of_culprit = |part: &RequestPart| match on {
+            SpentOn::Queue(_) => false,
+            SpentOn::Culprit(id) => {
+                let culprit = |id| self.culprit(id).map(|known| &known.culprit);
+                part.culprit == id || culprit(part.culprit) == culprit(id)
+            }
+        };
+        let parts = self.parts(request).iter();
+        let parts = parts.filter(|part| self.spent_on(part) == on || is_of_culprit(part));
         parts.map(|part| part.time.time).sum()
     }
 }

@@ -6,7 +6,7 @@ use offwake_recording::units::Nanos;
 
 use crate::text;
 
-use super::{Excess, Latencies, RequestBand, RequestClass, Requests, SlowRequests};
+use super::{Excess, Latencies, Meanwhile, RequestBand, RequestClass, Requests, SlowRequests};
 
 /// The most classes that the text has.
 const MAX_CLASSES: usize = 10;
@@ -28,9 +28,6 @@ const MAX_EXCESS_OF_SUMMARY: usize = 3;
 
 /// The most columns of a line.
 const WIDTH: usize = 100;
-
-/// Where the second line of a culprit begins, a little to the right of the first.
-const INDENT: usize = 16;
 
 /// So many characters of where a server is asked are shown, whatever else is on the line.
 const FEWEST_CHARS: usize = 16;
@@ -145,8 +142,8 @@ impl RequestClass {
         if self.start_unseen > 0 {
             writeln!(
                 out,
-                "  {} of them began before they are counted from: the server was awake as they came",
-                self.start_unseen
+                "  of {}, nobody saw the beginning, as the server was awake: they count from when the asker fell asleep",
+                with_commas(self.start_unseen)
             )?;
         }
         if self.seen_by_server > 0 {
@@ -161,14 +158,15 @@ impl RequestClass {
 }
 
 /// Writes how much of something there is; where its text is too long for a line, it goes on below itself.
-fn write_hanging(out: &mut dyn io::Write, time: &str, text: &str) -> io::Result<()> {
-    let mut before = format!("  {time:>10}  ");
+fn write_hanging(out: &mut dyn io::Write, before: &str, text: &str) -> io::Result<()> {
+    let indent = before.chars().count() + 2;
+    let mut before = before.to_owned();
     let mut rest = text.to_owned();
     while !rest.is_empty() {
         let room = WIDTH.saturating_sub(before.chars().count());
         let (line, behind) = text::split_at_space(&rest, room);
         writeln!(out, "{before}{line}")?;
-        before = " ".repeat(INDENT);
+        before = " ".repeat(indent);
         rest = behind;
     }
     Ok(())
@@ -229,11 +227,20 @@ impl SlowRequests {
         }
         writeln!(out, "{begin} have {more} more than the fast half:")?;
         for one in excess.iter().take(most) {
-            write_hanging(out, &one.excess_ns.to_string(), &one.culprit.text)?;
+            let meanwhile = &one.culprit.meanwhile;
+            let behind = if meanwhile.is_empty() { "" } else { ", while" };
+            let text = format!("{}{behind}", one.culprit.text);
+            write_hanging(out, &format!("  {:>10}  ", one.excess_ns.to_string()), &text)?;
+            for Meanwhile { text, mean_ns } in meanwhile {
+                write_hanging(out, &format!("  {:>22}  ", mean_ns.to_string()), text)?;
+            }
         }
         if let Some(Excess { without, .. }) = excess.first() {
             let (least, now) = (without.p99_ns, latency.p99_ns);
-            writeln!(out, "  without the first, p99 would be at least {least} instead of {now}")?;
+            writeln!(
+                out,
+                "  without the first of these, p99 would be at least {least} instead of {now}"
+            )?;
         }
         Ok(())
     }
@@ -273,7 +280,7 @@ mod tests {
     fn long_culprits_go_on_below() {
         let mut out = Vec::new();
         let text = "python3 9560 report_job.py sleeps in build_report (report_job.py:5), 400 ms at a time while 1 thread waits";
-        write_hanging(&mut out, "16.1 ms", text).unwrap();
+        write_hanging(&mut out, "     16.1 ms  ", text).unwrap();
         let expected = "     16.1 ms  python3 9560 report_job.py sleeps in build_report (report_job.py:5), 400 ms at a time
                 while 1 thread waits
 ";

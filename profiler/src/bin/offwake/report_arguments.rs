@@ -28,8 +28,8 @@ pub struct ReportArguments {
     #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
     pub outputs: Vec<PathBuf>,
 
-    /// The format of `-o -`: html, md, svg, folded, json, pftrace, pprof, speedscope, spans, requests, otlp,
-    /// parquet or offwake
+    /// The format of `-o -`: html, md, svg, folded, json, pftrace, pprof, speedscope, spans, requests,
+    /// requests-parquet, otlp, parquet or offwake
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<&'static dyn OutputFormat>,
 

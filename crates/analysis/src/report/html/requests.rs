@@ -59,6 +59,7 @@ struct PartEntry {
     text: String,
     class: PageClass,
     ns: u64,
+    meanwhile: Vec<(String, u64)>,
 }
 
 #[derive(Serialize)]
@@ -75,6 +76,7 @@ struct ExcessEntry {
     text: String,
     class: PageClass,
     ns: u64,
+    meanwhile: Vec<(String, u64)>,
     /// What p99 would be at least without it.
     p99_without_ns: u64,
 }
@@ -159,9 +161,16 @@ fn part_entries(culprits: &[CulpritShare], other_ns: u64) -> (Vec<PartEntry>, u6
         text: sanitise(&culprit.text),
         class: culprit_class(culprit),
         ns: culprit.mean_ns.0,
+        meanwhile: meanwhile_entries(culprit),
     };
     let rest: u64 = rest.iter().map(|culprit| culprit.mean_ns.0).sum();
     (shown.iter().map(part).collect(), other_ns + rest)
+}
+
+/// What the server did while requests lay in their sockets.
+fn meanwhile_entries(culprit: &CulpritShare) -> Vec<(String, u64)> {
+    let entries = culprit.meanwhile.iter();
+    entries.map(|one| (sanitise(&one.text), one.mean_ns.0)).collect()
 }
 
 fn culprit_class(culprit: &CulpritShare) -> PageClass {
@@ -179,6 +188,7 @@ fn slow_entry(slow: &SlowRequests) -> SlowEntry {
                 text: sanitise(&one.culprit.text),
                 class: culprit_class(&one.culprit),
                 ns: one.excess_ns.0,
+                meanwhile: meanwhile_entries(&one.culprit),
                 p99_without_ns: one.without.p99_ns.0,
             })
             .collect(),

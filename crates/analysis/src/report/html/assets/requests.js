@@ -38,7 +38,7 @@ function classOf(entry, isOpen) {
   const bands = el('div', { class: 'controls', role: 'group', 'aria-label': 'Band' });
   let chosen = entry.bands.length - 1;
   const draw = () => {
-    bands.replaceChildren('what they took, by how long: ', ...entry.bands.map((band, n) => button(
+    bands.replaceChildren('what they were spent on, of those between percentiles: ', ...entry.bands.map((band, n) => button(
       band.name, () => choose(n), { 'aria-pressed': String(n === chosen) })));
     picture.replaceChildren(histogram(entry, chosen, picture.clientWidth, choose));
     profile.replaceChildren(...profileOf(entry.bands[chosen]));
@@ -57,7 +57,7 @@ function classOf(entry, isOpen) {
       ` ${count(entry.count, 'request', 'requests')}${unfinished}: p50 ${time(p50)}, p99 ${time(p99)}`),
     el('div', { class: 'request-body' },
       el('div', {}, ...slowOf(entry), table(entry), ...notes(entry)),
-      el('div', {}, picture, bands, profile)),
+      el('div', {}, picture, el('p', { class: 'rest' }, 'How many requests took how long; both axes are logarithmic. Dark: those below.'), bands, profile)),
     ...slowestOf(entry));
 }
 
@@ -69,7 +69,7 @@ function slowOf({ slow, latency }) {
   const more = slow.mean_ns - slow.fast_mean_ns;
   const [first] = slow.excess;
   const without = first === undefined ? [] : [el('p', {},
-    'Without the first, p99 would be at least ', el('b', {}, time(first.p99_without_ns)), ` instead of ${time(latency[3])}. `,
+    'Without the first of these, p99 would be at least ', el('b', {}, time(first.p99_without_ns)), ` instead of ${time(latency[3])}. `,
     el('span', { class: 'rest' }, 'What hides behind it may show up once it is gone.'))];
   return [
     el('p', {}, `The slow ones (p${slow.from_percentile} and above: ${slow.count.toLocaleString('en')}, ${time(slow.mean_ns)} on average) have `,
@@ -86,7 +86,7 @@ function bars(parts, whole) {
     el('span', { class: 'share', 'aria-hidden': 'true' }, place(el('i', { class: `c-${CLASSES[part.class].key}` }), {
       width: `${Math.min(100, (part.ns * 100) / Math.max(1, whole))}%`,
     })),
-    el('span', {}, part.text))));
+    el('span', {}, part.text, part.meanwhile.length > 0 ? ', while' : '', ...part.meanwhile.map(([text, ns]) => el('small', {}, `${time(ns)} ${text}`)))))));
 }
 
 function profileOf(band) {
@@ -110,7 +110,7 @@ function notes(entry) {
     words.push(`Nothing tells who asks and who serves at a ${entry.serving_end}: these may be waits for the next request.`);
   }
   if (entry.start_unseen > 0) {
-    words.push(`${count(entry.start_unseen, 'request', 'requests')} began before the time that is counted: the server was awake.`);
+    words.push(`Of ${entry.start_unseen.toLocaleString('en')}, nobody saw the beginning, as the server was awake: they count from when the one that asked fell asleep.`);
   }
   if (entry.seen_by_server > 0) {
     words.push(`${count(entry.seen_by_server, 'is', 'are')} as the server saw them.`);
@@ -181,9 +181,9 @@ function slowest(request) {
     return el('div', { class: 'request-lane' },
       el('span', { title: `${thread.role}: ${thread.name}` }, el('small', {}, `${thread.role}: `), thread.name), lane);
   });
-  const parts = request.parts.slice(0, 3).map((part) => `${time(part.ns)} ${part.text}`);
+  const parts = request.parts.slice(0, 3).map((part) => `${time(part.ns)} ${part.text}${part.meanwhile.slice(0, 1).map(([text]) => `, while ${text}`).join('')}`);
   return el('div', { class: 'request' },
-    el('p', {}, el('b', {}, time(request.ns)), ` at ${time(request.at_ns)}: `, parts.join('; ')), ...rows);
+    el('p', {}, el('b', {}, time(request.ns)), `, ${time(request.at_ns)} after the window opened: `, parts.join('; ')), ...rows);
 }
 
 function laneOf(thread, length, width) {
