@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use offwake_recording::{
-    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, LockKind, Phase, PipeEnds, Scope,
-    SocketRole, StackEnd, StackMode, SystemVector, ThreadEventReason, ThreadKind, UnansweredKind,
+    AddressKind, Begin, ClosedBy, DetailStep, DeviceKind, End, FileKind, LockKind, Phase, PipeEnds,
+    Scope, SocketRole, StackEnd, StackMode, SystemVector, ThreadEventReason, ThreadKind,
+    UnansweredKind,
     stream::{
         self,
         code::{Code, ContextKind},
@@ -115,6 +116,7 @@ fn the_document_has_every_code() {
         words::<Scope>("scope"),
         words::<StackMode>("stack_mode"),
         words::<StackEnd>("stack_end"),
+        words::<DetailStep>("detail_step"),
         words::<ClosedBy>("closed_by"),
         words::<AddressKind>("address_kind"),
         words::<LockKind>("lock_kind"),

@@ -135,22 +135,29 @@ fn words(entry: &OverheadEntry, step: DetailStep) -> String {
         DetailStep::LongerTrust => "most comparisons of stacks that registers tell".to_owned(),
         DetailStep::ShortWaitsSummed => {
             let most = longest_threshold(entry, &[step, DetailStep::NoStacks]);
-            format!("single waits shorter than {most} at most (they are summed up)")
+            // The steps that give up more have lengths of their own.
+            let which = most.map_or("short single waits".to_owned(), |most| {
+                format!("single waits shorter than {most} at most")
+            });
+            format!("{which} (they are summed up)")
         }
         DetailStep::FewerWakerStacks => {
             let most = longest_threshold(entry, &[DetailStep::ShortWaitsSummed, step]);
-            format!("stacks of who ended waits shorter than {most} at most")
+            let which = most.map_or("short waits".to_owned(), |most| {
+                format!("waits shorter than {most} at most")
+            });
+            format!("stacks of who ended {which}")
         }
         DetailStep::NoStacks => "all stacks".to_owned(),
     }
 }
 
-/// Returns the longest threshold of the stretches with one of these steps.
-fn longest_threshold(entry: &OverheadEntry, steps: &[DetailStep]) -> Nanos {
+/// Returns the longest threshold of the stretches with one of these steps, if there are any.
+fn longest_threshold(entry: &OverheadEntry, steps: &[DetailStep]) -> Option<Nanos> {
     let is_of =
         |stretch: &&DetailStretchEntry| steps.iter().any(|step| step.name() == stretch.step);
     let thresholds = entry.stretches.iter().filter(is_of).filter_map(|s| s.threshold_ns);
-    thresholds.max().unwrap_or_default()
+    thresholds.max()
 }
 
 /// Describes by how much the limit was exceeded with everything given up; none if it never was.
@@ -219,8 +226,8 @@ mod tests {
         assert_eq!(
             describe_given_up(&less, start).unwrap(),
             "detail was given up (--max-overhead 10.0%) from 1.00 s to 2.00 s: stacks of who ended waits shorter than \
-             100 us at most for 500 ms, most comparisons of stacks that registers tell for 500 ms, most checks of \
-             recognised stacks for 1.00 s"
+             100 us at most for 500 ms, short single waits (they are summed up) for 500 ms, most comparisons of stacks \
+             that registers tell for 500 ms, most checks of recognised stacks for 1.00 s"
         );
     }
 
