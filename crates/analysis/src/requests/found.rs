@@ -42,6 +42,8 @@ pub(super) struct Request {
     pub(super) service: Nanos,
     pub(super) seen_by: SeenBy,
     pub(super) hands: Hands,
+    /// The wait that the answer ended, or that the request did.
+    pub(super) wait: WaitIndex,
 }
 
 impl Request {
@@ -122,18 +124,20 @@ struct RequestFinder<'a> {
 impl RequestFinder<'_> {
     fn add_asked(&mut self, asked: &AskedRequest) {
         let class = self.class_of_asked(asked);
-        let AskedRequest { asker, server, from, to, start, service, hands, .. } = *asked;
+        let AskedRequest { wait, asker, server, from, to, start, service, hands, .. } = *asked;
         let seen_by = SeenBy::Asker(start);
-        let request = Request { class, thread: asker, server, from, to, service, seen_by, hands };
+        let request =
+            Request { class, thread: asker, server, from, to, service, seen_by, hands, wait };
         self.found.answered.push(request);
     }
 
     fn add_turn(&mut self, turn: &Turn) {
         let class = self.class_of_turn(turn);
-        let Turn { server, from, to, start, .. } = *turn;
+        let Turn { wait, server, from, to, start } = *turn;
         let (service, seen_by) = (to.since(from), SeenBy::Server(start));
         let hands = Hands::One;
-        let request = Request { class, thread: server, server, from, to, service, seen_by, hands };
+        let request =
+            Request { class, thread: server, server, from, to, service, seen_by, hands, wait };
         self.found.answered.push(request);
     }
 

@@ -4,7 +4,7 @@ use indexmap::IndexSet;
 use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::{
-    blame::Blame,
+    blame::{Blame, StackPairId},
     findings::{Culprit, CulpritTime, WaitMeanings},
     timeline::ThreadIndex,
 };
@@ -71,11 +71,11 @@ impl Profiles {
                 let mut chunk = Chunk { n, parts: Vec::new(), counts: Vec::new() };
                 for request in requests {
                     let begin = chunk.parts.len();
-                    for Stretch { thread, from, to, queued_behind } in
-                        divide(request, &queues.stretches(request))
+                    for Stretch { thread, from, to, stack, queued_behind } in
+                        divide(blame, request, &queues.stretches(request))
                     {
                         let own = blame.timeline().named_thread(thread, from);
-                        let (parts, chains) = walker.walk_time(thread, from, to);
+                        let (parts, chains) = walker.walk_time(thread, from, to, stack);
                         for part in parts {
                             let (culprit, time) = Culprit::find(meanings, own, part, chains);
                             let culprit = RequestCulprit { culprit, queued_behind };
@@ -157,20 +157,24 @@ struct Stretch {
     thread: ThreadIndex,
     from: Timestamp,
     to: Timestamp,
+    /// Where in its code the thread was at the end.
+    stack: StackPairId,
     queued_behind: Option<ClassId>,
 }
 
 /// Divides a request into what the server did for others first, and what the one that asked waited for then.
-fn divide(request: &Request, queued: &[QueuedStretch]) -> impl Iterator<Item = Stretch> + use<> {
+fn divide(
+    blame: &Blame<'_>,
+    request: &Request,
+    queued: &[QueuedStretch],
+) -> impl Iterator<Item = Stretch> + use<> {
     let &Request { thread, server, to, .. } = request;
     let from = queued.last().map_or(request.from, |last| last.to);
-    let own = Stretch { thread, from, to, queued_behind: None };
+    let own = Stretch { thread, from, to, stack: StackPairId::NONE, queued_behind: None };
     let for_others: Vec<Stretch> = (queued.iter())
-        .map(|&QueuedStretch { from, to, behind }| Stretch {
-            thread: server,
-            from,
-            to,
-            queued_behind: Some(behind),
+        .map(|&QueuedStretch { from, to, behind, answered }| {
+            let (_, stack) = blame.wait_and_waker_stacks(answered);
+            Stretch { thread: server, from, to, stack, queued_behind: Some(behind) }
         })
         .collect();
     for_others.into_iter().chain([own])

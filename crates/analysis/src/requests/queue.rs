@@ -16,7 +16,7 @@ use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::{
     blame::Blame,
-    timeline::{State, ThreadIndex},
+    timeline::{State, ThreadIndex, WaitIndex},
 };
 
 use super::found::{ClassId, Request};
@@ -42,6 +42,8 @@ pub(super) struct QueuedStretch {
     pub(super) to: Timestamp,
     /// The class of the request that the server answered at the end of it.
     pub(super) behind: ClassId,
+    /// The wait that this answer ended.
+    pub(super) answered: WaitIndex,
 }
 
 /// What threads answered, and when they began on something new.
@@ -52,8 +54,8 @@ pub(super) struct Queues {
 /// One thread's answers.
 #[derive(Default)]
 struct ServerTurns {
-    /// When it answered, and a request of which class, in order.
-    answers: Vec<(Timestamp, ClassId)>,
+    /// When it answered, a request of which class, and the wait that this ended, in order.
+    answers: Vec<(Timestamp, ClassId, WaitIndex)>,
     /// When something came for it after it had waited for work, in order.
     slice_begins: Vec<Timestamp>,
     /// From when to when it is not known what it did, in order: it may have waited for work.
@@ -72,7 +74,7 @@ impl Queues {
         let mut servers: HashMap<ThreadIndex, ServerTurns> = HashMap::new();
         for request in requests.iter().filter(|request| request.is_served_by_one()) {
             let server = servers.entry(request.server).or_default();
-            server.answers.push((request.to, request.class));
+            server.answers.push((request.to, request.class, request.wait));
         }
         for (&thread, server) in &mut servers {
             server.answers.sort_unstable();
@@ -129,24 +131,24 @@ impl ServerTurns {
         if begin.is_some_and(|begin| begin >= request.from) || self.is_unknown_during(request) {
             return Vec::new();
         }
-        let first = self.answers.partition_point(|&(at, _)| at <= request.from);
-        let end = self.answers.partition_point(|&(at, _)| at < request.to);
+        let first = self.answers.partition_point(|&(at, ..)| at <= request.from);
+        let end = self.answers.partition_point(|&(at, ..)| at < request.to);
         let before = first.checked_sub(1).and_then(|place| self.answers.get(place));
-        let begun = before.map(|&(at, _)| at).max(begin);
+        let begun = before.map(|&(at, ..)| at).max(begin);
         let mut others = self.answers.get(first..end).unwrap_or_default();
-        let Some(&(last, _)) = others.last() else { return Vec::new() };
+        let Some(&(last, ..)) = others.last() else { return Vec::new() };
         if request.to.since(last) < BETWEEN_ANSWERS {
             // What the server was at as the request came is not the request's, whatever came later.
             let is_sure = begun.is_some_and(|begun| begun + ANSWER_TO_POLL <= request.from);
             others = others.get(..usize::from(is_sure)).unwrap_or_default();
         }
         let mut stretches: Vec<QueuedStretch> = Vec::new();
-        for &(to, behind) in others {
+        for &(to, behind, answered) in others {
             match stretches.last_mut() {
-                Some(last) if last.behind == behind => last.to = to,
+                Some(last) if last.behind == behind => (last.to, last.answered) = (to, answered),
                 last => {
                     let from = last.map_or(request.from, |last| last.to);
-                    stretches.push(QueuedStretch { from, to, behind });
+                    stretches.push(QueuedStretch { from, to, behind, answered });
                 }
             }
         }

@@ -200,7 +200,8 @@ impl<'b> Walker<'b> {
     }
 
     /// Returns what a thread's time between two moments was spent on, whatever it did: the parts add up to that
-    /// time. The walker must not add up by groups.
+    /// time. `stack` is where the thread was in its code at the end, if it was on a CPU. The walker must not add up by
+    /// groups.
     ///
     /// ```text
     ///              from                                   to
@@ -212,6 +213,7 @@ impl<'b> Walker<'b> {
         thread: ThreadIndex,
         from: Timestamp,
         to: Timestamp,
+        stack: StackPairId,
     ) -> (&[BlamePart], &Chains) {
         self.parts.clear();
         self.waits_followed = 0;
@@ -220,7 +222,7 @@ impl<'b> Walker<'b> {
         self.root = None;
         self.threads.push(thread);
         let at = ChainPosition::beginning(None);
-        let (stack, expects) = (StackPairId::NONE, Expects::Progress);
+        let expects = Expects::Progress;
         self.walk_thread(HopTo { thread, at: to, stack, expects }, TimeRange { from, to }, at, at);
         (self.parts.as_slice(), &self.chains)
     }
