@@ -81,12 +81,17 @@ function slowOf({ slow, latency }) {
 
 // One line each: how much, a bar of that length, and what it was.
 function bars(parts, whole) {
-  return el('ol', { class: 'bars' }, ...parts.map((part) => el('li', {},
+  return el('ol', { class: 'bars' }, ...parts.map((part) => bar(part, whole)));
+}
+
+function bar(part, whole) {
+  const length = Math.min(100, (part.ns * 100) / Math.max(1, whole));
+  const meanwhile = part.meanwhile.map(([text, ns]) => el('small', {}, `${time(ns)} ${text}`));
+  return el('li', {},
     el('span', { class: 'number' }, time(part.ns)),
-    el('span', { class: 'share', 'aria-hidden': 'true' }, place(el('i', { class: `c-${CLASSES[part.class].key}` }), {
-      width: `${Math.min(100, (part.ns * 100) / Math.max(1, whole))}%`,
-    })),
-    el('span', {}, part.text, part.meanwhile.length > 0 ? ', while' : '', ...part.meanwhile.map(([text, ns]) => el('small', {}, `${time(ns)} ${text}`)))))));
+    el('span', { class: 'share', 'aria-hidden': 'true' },
+      place(el('i', { class: `c-${CLASSES[part.class].key}` }), { width: `${length}%` })),
+    el('span', {}, part.text, meanwhile.length > 0 ? ', while' : '', ...meanwhile));
 }
 
 function profileOf(band) {
