@@ -142,7 +142,7 @@ impl RequestClass {
         if self.start_unseen > 0 {
             writeln!(
                 out,
-                "  of {}, nobody saw the beginning, as the server was awake: they count from when the asker fell asleep",
+                "  {} came while the server was awake: they count from when the client fell asleep, and took longer",
                 with_commas(self.start_unseen)
             )?;
         }

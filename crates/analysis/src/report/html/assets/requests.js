@@ -115,7 +115,7 @@ function notes(entry) {
     words.push(`Nothing tells who asks and who serves at a ${entry.serving_end}: these may be waits for the next request.`);
   }
   if (entry.start_unseen > 0) {
-    words.push(`Of ${entry.start_unseen.toLocaleString('en')}, nobody saw the beginning, as the server was awake: they count from when the one that asked fell asleep.`);
+    words.push(`${count(entry.start_unseen, 'request', 'requests')} came while the server was awake: they count from when the client fell asleep, and took longer.`);
   }
   if (entry.seen_by_server > 0) {
     words.push(`${count(entry.seen_by_server, 'is', 'are')} as the server saw them.`);
