@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use anyhow::{Context as _, ensure};
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use xtask::command;
 
@@ -27,14 +27,7 @@ struct Run {
 ///
 /// When the benchmark can't be built or run.
 pub fn measure(up_to: u32) -> anyhow::Result<()> {
-    command::run(command::cargo().args([
-        "bench",
-        "--package",
-        "offwake",
-        "--bench",
-        "blame",
-        "--no-run",
-    ]))?;
+    compile()?;
     println!(
         "\n{:>9} {:>8} {:>14} {:>10} {:>8} {:>8} {:>14} {:>12} {:>10}",
         "waits",
@@ -87,11 +80,28 @@ fn print(threads: u32, run: &Run) {
     );
 }
 
+/// Compiles `profiler/benches/blame.rs`, so that no run of it has to.
+pub(crate) fn compile() -> anyhow::Result<()> {
+    command::run(command::cargo().args([
+        "bench",
+        "--package",
+        "offwake",
+        "--bench",
+        "blame",
+        "--no-run",
+    ]))
+}
+
 fn run(waits: u64, threads: u32) -> anyhow::Result<Run> {
+    run_with(&[&waits.to_string()], threads)
+}
+
+/// Runs `profiler/benches/blame.rs` once, and reads what it prints.
+pub(crate) fn run_with<T: DeserializeOwned>(arguments: &[&str], threads: u32) -> anyhow::Result<T> {
     let mut bench = command::cargo();
     bench.args(["bench", "--quiet", "--package", "offwake", "--bench", "blame", "--"]);
     let output = bench
-        .arg(waits.to_string())
+        .args(arguments)
         .env("RAYON_NUM_THREADS", threads.to_string())
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

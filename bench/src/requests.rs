@@ -1,11 +1,8 @@
 //! What it takes to find requests, and what each one's time was spent on.
 
-use std::process::Stdio;
-
-use anyhow::{Context as _, ensure};
 use serde::Deserialize;
 
-use xtask::command;
+use crate::blame;
 
 /// Waits for each request, in `profiler/benches/blame.rs`: two requests in five waits.
 const WAITS_PER_REQUEST: f64 = 2.5;
@@ -26,14 +23,7 @@ struct Run {
 ///
 /// When the benchmark can't be built or run.
 pub fn measure(up_to: u32) -> anyhow::Result<()> {
-    command::run(command::cargo().args([
-        "bench",
-        "--package",
-        "offwake",
-        "--bench",
-        "blame",
-        "--no-run",
-    ]))?;
+    blame::compile()?;
     println!(
         "\n{:>9} {:>12} {:>12} {:>10} {:>10}",
         "requests", "ns a request", "blame, ns", "all, s", "peak, MiB"
@@ -59,18 +49,5 @@ pub fn measure(up_to: u32) -> anyhow::Result<()> {
 }
 
 fn run(waits: u64) -> anyhow::Result<Run> {
-    let mut bench = command::cargo();
-    bench.args(["bench", "--quiet", "--package", "offwake", "--bench", "blame", "--"]);
-    let output = bench
-        .args([&waits.to_string(), "requests"])
-        .env("RAYON_NUM_THREADS", "1")
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot run the benchmark")?;
-    ensure!(output.status.success(), "the benchmark failed: {}", output.status);
-    let text = String::from_utf8_lossy(&output.stdout);
-    let line =
-        text.lines().find(|line| line.starts_with('{')).context("the benchmark said nothing")?;
-    serde_json::from_str(line).with_context(|| format!("the benchmark said {line:?}"))
+    blame::run_with(&[&waits.to_string(), "requests"], 1)
 }
