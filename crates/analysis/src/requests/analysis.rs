@@ -124,14 +124,11 @@ fn find_waits<'a>(
     to: Timestamp,
 ) -> impl Iterator<Item = WaitIndex> + use<'a> {
     let track = blame.timeline().thread(thread).map(|thread| &thread.track);
-    let end = track.map_or(0, |track| track.count_begun_before(to, track.len()));
-    (0..end)
-        .rev()
-        .map_while(move |place| track?.get(place).filter(|interval| interval.to > from))
-        .filter_map(|interval| match interval.state {
-            State::Blocked(wait) => Some(wait),
-            _ => None,
-        })
+    let intervals = track.into_iter().flat_map(move |track| track.newest_between(from, to));
+    intervals.filter_map(|interval| match interval.state {
+        State::Blocked(wait) => Some(wait),
+        _ => None,
+    })
 }
 
 fn divide_into_classes(found: &FoundRequests) -> Vec<RequestsOfClass> {

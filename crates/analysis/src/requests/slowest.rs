@@ -61,10 +61,7 @@ pub(super) fn describe_threads(
 
 /// Returns what a thread did between two moments.
 fn find_states(track: &Track, from: Timestamp, to: Timestamp) -> Vec<ThreadStretch> {
-    let end = track.count_begun_before(to, track.len());
-    let mut stretches: Vec<ThreadStretch> = (0..end)
-        .rev()
-        .map_while(|place| track.get(place).filter(|interval| interval.to > from))
+    let mut stretches: Vec<ThreadStretch> = (track.newest_between(from, to))
         .map(|interval| ThreadStretch {
             from_ns: interval.from.max(from).since(from),
             to_ns: interval.to.min(to).since(from),

@@ -258,6 +258,17 @@ impl Track {
         (0..self.len()).filter_map(|place| self.get(place))
     }
 
+    /// Returns the intervals that reach into the time between two moments, the last one first.
+    pub(crate) fn newest_between(
+        &self,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> impl Iterator<Item = Interval> + use<'_> {
+        (0..self.count_begun_before(to, self.len()))
+            .rev()
+            .map_while(move |place| self.get(place).filter(|interval| interval.to > from))
+    }
+
     /// Returns the index of the interval that contains `at`.
     #[must_use]
     pub fn index_at(&self, at: Timestamp) -> Option<usize> {

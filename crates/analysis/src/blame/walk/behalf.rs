@@ -483,10 +483,7 @@ impl<'b> Walker<'b> {
         let Some(track) = self.blame.timeline.thread(thread).map(|life| &life.track) else {
             return false;
         };
-        (0..track.count_begun_before(to, track.len()))
-            .rev()
-            .map_while(|place| track.get(place).filter(|interval| interval.to > from))
-            .any(|interval| is_wanted(interval.state))
+        track.newest_between(from, to).any(|interval| is_wanted(interval.state))
     }
 
     /// Returns when a thread next waits as it did when it was asked for something, or for other work. That
