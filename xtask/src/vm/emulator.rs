@@ -1,11 +1,13 @@
 //! A machine that is emulated, instruction by instruction: slow, but it runs anywhere and as anybody.
 
 use std::{
+    error::Error,
     ffi::OsStr,
+    fmt,
     fs::{self, File},
     io,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -68,12 +70,32 @@ impl EmulatorProgram {
         let libraries = libraries.map(PathBuf::into_os_string).join(OsStr::new(":"));
         let mut command = Command::new(usr.join("bin").join(NAME));
         command.env("LD_LIBRARY_PATH", libraries);
-        for firmware in ["qemu", "seabios"] {
-            command.arg("-L").arg(usr.join("share").join(firmware));
+        // Firmware that this machine has already was not unpacked.
+        for share in [&usr.join("share"), Path::new("/usr/share")] {
+            for firmware in ["qemu", "seabios"] {
+                command.arg("-L").arg(share.join(firmware));
+            }
         }
         command
     }
 }
+
+/// The emulator ended before the guest said anything. Nothing that is tested has been run.
+#[derive(Debug)]
+pub struct EndedBeforeBoot {
+    status: ExitStatus,
+    /// What it said last.
+    why: String,
+}
+
+impl fmt::Display for EndedBeforeBoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, why } = self;
+        write!(f, "the emulator ended before the guest had booted ({status}): {why:?}")
+    }
+}
+
+impl Error for EndedBeforeBoot {}
 
 /// What a guest is made of.
 pub struct Guest<'a> {
@@ -112,9 +134,14 @@ impl Guest<'_> {
             }
             let at = transcript.current.as_deref().unwrap_or("no task");
             if let Some(status) = ended {
+                if last_words(&console).is_empty() && text.is_empty() {
+                    let why = last_words(&complaints);
+                    return Err(anyhow::Error::new(EndedBeforeBoot { status, why }));
+                }
                 bail!(
-                    "the guest died at {at} ({status}); its last words: {}; see {} and {}",
+                    "the guest died at {at} ({status}); its last words: {}; the emulator's: {}; see {} and {}",
                     last_words(&console),
+                    last_words(&complaints),
                     console.display(),
                     complaints.display()
                 );
@@ -229,17 +256,27 @@ impl Drop for Emulator {
     }
 }
 
-/// The last line that means something on the kernel's own line.
-fn last_words(console: &Path) -> String {
-    let text = fs::read(console).unwrap_or_default();
+/// The last line of a file that is not empty; nothing if there is none.
+fn last_words(file: &Path) -> String {
+    let text = fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
-    line.unwrap_or("none").chars().filter(|c| !c.is_control()).collect()
+    line.unwrap_or_default().chars().filter(|c| !c.is_control()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_words_are_those_of_the_last_line() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let file = folder.path().join(COMPLAINTS);
+        anyhow::ensure!(last_words(&file).is_empty());
+        fs::write(&file, "a warning\nqemu: could not load PC BIOS\n\n")?;
+        anyhow::ensure!(last_words(&file) == "qemu: could not load PC BIOS");
+        Ok(())
+    }
 
     #[test]
     fn what_another_guest_said_before_is_forgotten() -> anyhow::Result<()> {

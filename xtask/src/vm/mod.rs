@@ -36,7 +36,7 @@ pub use aarch64::check as check_aarch64;
 use archive::Architecture;
 pub use cpus::Cpus;
 use doctor::Findings;
-use emulator::{EmulatorProgram, Guest};
+use emulator::{EmulatorProgram, EndedBeforeBoot, Guest};
 use image::GuestRoot;
 use judgement::Judgement;
 use kernel::Kernel;
@@ -154,16 +154,19 @@ fn run_all(
     let at_a_time = thread::available_parallelism().map_or(1, usize::from);
     // What differs between guests is written to the one root, for one after the other.
     let (waiting, root) = (Mutex::new(guests.iter().enumerate()), Mutex::new(root));
-    let judged = Mutex::new(Vec::new());
+    let (judged, again) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     let run_some = || {
         loop {
             let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((number, guest)) = next else { return };
-            let prepared = {
-                let root = root.lock().unwrap_or_else(PoisonError::into_inner);
-                guest.prepare(&root, folder)
-            };
-            let transcript = prepared.and_then(|folder| guest.run(emulator, &folder));
+            let transcript = guest.boot(emulator, &root, folder);
+            if let Err(error) = &transcript
+                && error.is::<EndedBeforeBoot>()
+            {
+                eprintln!("xtask: {}: {error}; trying once more", guest.kernel.release);
+                again.lock().unwrap_or_else(PoisonError::into_inner).push((number, guest));
+                continue;
+            }
             let judgement = Judgement::from_transcript(guest.kernel, guest.cpus, transcript);
             judged.lock().unwrap_or_else(PoisonError::into_inner).push((number, judgement));
         }
@@ -174,6 +177,11 @@ fn run_all(
         }
     });
     let mut judged = judged.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // One at a time: there may have been no memory for several.
+    for (number, guest) in again.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        let transcript = guest.boot(emulator, &root, folder);
+        judged.push((number, Judgement::from_transcript(guest.kernel, guest.cpus, transcript)));
+    }
     judged.sort_by_key(|(number, _)| *number);
     judged.into_iter().map(|(_, judgement)| judgement).collect()
 }
@@ -182,6 +190,20 @@ const IMAGE: &str = "image";
 const DISK: &str = "disk";
 
 impl GuestPlan<'_> {
+    /// Makes everything that the guest needs, boots it, and waits until everything is done.
+    fn boot(
+        &self,
+        emulator: &EmulatorProgram,
+        root: &Mutex<GuestRoot>,
+        folder: &Path,
+    ) -> anyhow::Result<Transcript> {
+        let prepared = {
+            let root = root.lock().unwrap_or_else(PoisonError::into_inner);
+            self.prepare(&root, folder)
+        };
+        self.run(emulator, &prepared?)
+    }
+
     /// Makes the image of a guest and its disk, and says in which folder.
     fn prepare(&self, root: &GuestRoot, folder: &Path) -> anyhow::Result<PathBuf> {
         let Self { kernel, cpus } = self;
