@@ -181,7 +181,7 @@ fn nonsense_is_an_error() {
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..1200),
-                              kind in 0_u16..9) {
+                              kind in 0_u16..=kind::SUMMED + 1) {
         if let Some(first) = bytes.first_mut() {
             *first = kind as u8;
         }
@@ -190,6 +190,49 @@ proptest! {
         }
         let _either = decode(&bytes);
     }
+}
+
+#[test]
+fn summed_waits_come_through_whole() {
+    let record = |flags| SummedRecord {
+        header: RecordHeader { kind: kind::SUMMED, cpu: 1, len: size_of::<SummedRecord>() as u32 },
+        tid: 11,
+        tgid: 10,
+        seq: 9,
+        thread_flags: thread_flags::TARGET,
+        waits: 4,
+        preemptions: 2,
+        cpus: 1 | 7 << 16,
+        flags,
+        from_ns: 100,
+        until_ns: 900,
+        blocked_ns: 300,
+        runnable_ns: 50,
+        longest_ns: 120,
+    };
+    let summed = SummedWaits {
+        tid: Tid(11),
+        tgid: Tgid(10),
+        kind: ThreadKind::User,
+        in_target: true,
+        seq: 9,
+        waits: 4,
+        preemptions: 2,
+        from: Timestamp(100),
+        until: Timestamp(900),
+        off_cpu: Cpu(1),
+        on_cpu: Cpu(7),
+        blocked: Nanos(300),
+        runnable: Nanos(50),
+        longest: Nanos(120),
+    };
+    // The sixth in a row is number 9.
+    assert_eq!(summed.first_seq(), Some(4));
+    let bytes = bytes_of(&record(0));
+    assert_eq!(decode(&bytes), Ok(Record::Summed(summed, SumEnd::Closed)));
+    let open = bytes_of(&record(summed_flags::OPEN));
+    assert_eq!(decode(&open), Ok(Record::Summed(summed, SumEnd::Open)));
+    assert!(decode(&bytes[..bytes.len() - 1]).is_err());
 }
 
 #[test]
