@@ -42,21 +42,33 @@ pub fn write(diff: &Diff<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     let changes = changes(diff);
     let longer: Vec<_> = changes.iter().filter(|change| change.difference() > 0).collect();
     let shorter: Vec<_> = changes.iter().rev().filter(|change| change.difference() < 0).collect();
-    write_table(out, "longer", &longer)?;
-    write_table(out, "shorter", &shorter)
+    let width = match diff.per {
+        RatePer::Second => "+99.9 ms/s".len() + 2,
+        RatePer::Request { .. } => "+99.9 ms/request".len(),
+    };
+    write_table(out, "longer", &longer, width)?;
+    write_table(out, "shorter", &shorter, width)
 }
 
-fn write_table(out: &mut dyn io::Write, title: &str, changes: &[&Change<'_>]) -> io::Result<()> {
+fn write_table(
+    out: &mut dyn io::Write,
+    title: &str,
+    changes: &[&Change<'_>],
+    width: usize,
+) -> io::Result<()> {
     if changes.is_empty() {
         return writeln!(out, "\nnothing is {title}");
     }
-    writeln!(out, "\n{:>12} {:>12} {:>12}  {title}", "before", "after", "change")?;
+    writeln!(out, "\n{:>width$} {:>width$} {:>width$}  {title}", "before", "after", "change")?;
     for change in changes.iter().take(SHOWN) {
         let Rates { before, after } = change.rates;
         let difference = change.rates.change();
         write_line(
             out,
-            &format!("{before:>12} {after:>12} {difference:>12}  {}", change.describe()),
+            &format!(
+                "{before:>width$} {after:>width$} {difference:>width$}  {}",
+                change.describe()
+            ),
         )?;
     }
     match changes.len().saturating_sub(SHOWN) {
