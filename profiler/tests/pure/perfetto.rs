@@ -7,7 +7,10 @@ use flate2::read::ZlibDecoder;
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
     filter::Filter,
-    perfetto::{self, LeftOutOfTrace, TraceInput, TraceLimits},
+    perfetto::{
+        self, LeftOutOfTrace, TraceInput, TraceLimits,
+        messages::{Data, Event, FtraceEvent, Trace, TracePacket},
+    },
     spans::SpanLimits,
     timeline::Timeline,
 };
@@ -15,13 +18,9 @@ use offwake_recording::{
     Function, Recording, Sample, StackRef,
     units::{Cpu, Tgid, Tid},
 };
-use perfetto_protos::{
-    ftrace_event::{FtraceEvent, ftrace_event::Event},
-    trace::Trace as Packets,
-    trace_packet::{TracePacket, trace_packet::Data},
-};
 use proptest::prelude::*;
-use protobuf::{Message as _, text_format};
+use prost::Message as _;
+use regex::Regex;
 
 use crate::{
     corruption::corruption,
@@ -48,25 +47,38 @@ pub fn written(recording: &Recording, limits: TraceLimits) -> (Vec<u8>, LeftOutO
 }
 
 /// The packets of a trace, those in compressed batches too.
-fn packets(recording: &Recording) -> Packets {
+fn packets(recording: &Recording) -> Trace {
     unpack(&bytes(recording))
 }
 
-fn unpack(bytes: &[u8]) -> Packets {
-    let mut trace = Packets::new();
-    for batch in Packets::parse_from_bytes(bytes).expect("a trace").packet {
+fn unpack(bytes: &[u8]) -> Trace {
+    let mut trace = Trace::default();
+    for batch in Trace::decode(bytes).expect("a trace").packet {
         let Some(Data::CompressedPackets(compressed)) = batch.data else {
-            panic!("a packet outside of any batch: {batch}");
+            panic!("a packet outside of any batch: {batch:?}");
         };
         let mut bytes = Vec::new();
         ZlibDecoder::new(&compressed[..]).read_to_end(&mut bytes).expect("a whole batch");
-        trace.merge_from_bytes(&bytes).expect("a trace");
+        trace.merge(&bytes[..]).expect("a trace");
     }
     trace
 }
 
+/// Writes a trace out, with a line for each packet and each event in it, and without what is not set.
+fn text(trace: &Trace) -> String {
+    let unset = Regex::new(r"\b[a-z_#]+: (None|\[\])(, )?").unwrap();
+    let lines = trace.packet.iter().map(|packet| {
+        let line = unset
+            .replace_all(&format!("{packet:?}"), "")
+            .replace(", }", " }")
+            .replace(",  }", " }");
+        line.replace("FtraceEvent {", "\n    FtraceEvent {") + "\n"
+    });
+    lines.collect()
+}
+
 /// The scheduler's events with their CPUs, in order.
-fn events(trace: &Packets) -> Vec<(u32, &FtraceEvent)> {
+fn events(trace: &Trace) -> Vec<(u32, &FtraceEvent)> {
     let bundles = trace.packet.iter().filter_map(|packet| match &packet.data {
         Some(Data::FtraceEvents(bundle)) => Some(bundle),
         _ => None,
@@ -76,7 +88,7 @@ fn events(trace: &Packets) -> Vec<(u32, &FtraceEvent)> {
 
 #[test]
 fn the_trace_is_golden() {
-    golden("service.pftrace.txt", &text_format::print_to_string_pretty(&packets(&service())));
+    golden("service.pftrace.txt", &text(&packets(&service())));
 }
 
 #[test]
@@ -91,15 +103,15 @@ fn nothing_recorded_is_a_trace_all_the_same() {
 }
 
 /// Each CPU goes from one thread to the next, and forward in time.
-fn check_cpus(trace: &Packets) -> usize {
+fn check_cpus(trace: &Trace) -> usize {
     let mut now = BTreeMap::new();
     let mut switches = 0;
     for (cpu, event) in events(trace) {
         if let Some(Event::SchedSwitch(switch)) = &event.event {
             let before = now.insert(cpu, (event.timestamp(), switch.next_pid()));
             let (at, running) = before.unwrap_or((0, 0));
-            assert!(at <= event.timestamp(), "CPU {cpu}: {switch}");
-            assert_eq!(running, switch.prev_pid(), "CPU {cpu}: {switch}");
+            assert!(at <= event.timestamp(), "CPU {cpu}: {switch:?}");
+            assert_eq!(running, switch.prev_pid(), "CPU {cpu}: {switch:?}");
             switches += 1;
         }
     }
@@ -130,7 +142,7 @@ fn an_interrupts_wake_is_laid_to_the_idle_task() {
     for (_, event) in events(&trace) {
         if let Some(Event::SchedWaking(_)) = event.event {
             let in_interrupt = event.common_flags() & IN_INTERRUPT != 0;
-            assert_eq!(in_interrupt, event.pid() == 0, "{event}");
+            assert_eq!(in_interrupt, event.pid() == 0, "{event:?}");
             seen[usize::from(in_interrupt)] = true;
         }
     }
@@ -146,21 +158,21 @@ fn names_of_other_programs_are_harmless() {
     for frame in recording.stacks.frames.values_mut() {
         frame.functions = vec![Function::named("\u{1b}]0;x\u{7}\u{2028}f")];
     }
-    let text = text_format::print_to_string(&packets(&recording));
+    let text = text(&packets(&recording));
     assert!(text.contains("?[31m<b>??") && text.contains("?]0;x??f"));
-    // The text format writes out what is not printable.
-    assert!(!text.contains("\\033") && !text.contains("\\x1b") && !text.contains("\\342\\200"));
+    // What is not printable would be written so.
+    assert!(!text.contains("\\u{") && !text.contains("\\n"), "{text}");
 }
 
-fn event_texts(trace: &Packets) -> Vec<(u32, String)> {
-    events(trace).into_iter().map(|(cpu, event)| (cpu, event.to_string())).collect()
+fn event_texts(trace: &Trace) -> Vec<(u32, String)> {
+    events(trace).into_iter().map(|(cpu, event)| (cpu, format!("{event:?}"))).collect()
 }
 
 #[test]
 fn the_longest_waits_keep_their_slices_and_all_keep_their_events() {
     let recording = service();
     let whole = packets(&recording);
-    let count = |trace: &Packets, category: &str| {
+    let count = |trace: &Trace, category: &str| {
         let is_it = |packet: &&TracePacket| match &packet.data {
             Some(Data::TrackEvent(event)) => event.categories.iter().any(|one| one == category),
             _ => false,
@@ -181,7 +193,7 @@ fn the_longest_waits_keep_their_slices_and_all_keep_their_events() {
         // Waits of the same length are treated alike.
         assert!(kept <= most && kept + left_out == all, "{kept} and {left_out} of {all}");
         assert_eq!(event_texts(&trace), event_texts(&whole));
-        let text = text_format::print_to_string(&trace);
+        let text = text(&trace);
         assert!(text.contains("short waits without slices"), "{most}");
     }
 }
@@ -191,21 +203,20 @@ fn the_longest_waits_keep_their_slices_and_all_keep_their_events() {
 #[test]
 fn of_too_many_events_the_last_are_there_without_a_hole() {
     let recording = service();
-    let texts = |trace: &Packets| -> Vec<(Option<u64>, String)> {
+    let texts = |trace: &Trace| -> Vec<(Option<u64>, String)> {
         let text = |event: &FtraceEvent| {
             let mut event = event.clone();
             // Functions are numbered in the order in which they are met.
             if let Some(Event::SchedBlockedReason(reason)) = &mut event.event {
                 reason.caller = None;
             }
-            event.to_string()
+            format!("{event:?}")
         };
         events(trace).into_iter().map(|(_, event)| (event.timestamp, text(event))).collect()
     };
     // Others are written with these.
     let count = |events: &[(Option<u64>, String)]| {
-        let is_counted =
-            |text: &str| text.contains("sched_switch") || text.contains("sched_waking");
+        let is_counted = |text: &str| text.contains("SchedSwitch") || text.contains("SchedWaking");
         events.iter().filter(|(_, text)| is_counted(text)).count()
     };
     let whole = texts(&packets(&recording));
@@ -224,7 +235,7 @@ fn of_too_many_events_the_last_are_there_without_a_hole() {
         let later: Vec<_> =
             whole.iter().filter(|(at, _)| first.is_some() && *at >= first).cloned().collect();
         assert_eq!(later, kept, "{most}");
-        let text = text_format::print_to_string(&trace);
+        let text = text(&trace);
         assert!(text.contains("events of the scheduler left out"), "{most}");
     }
 }
@@ -245,10 +256,10 @@ fn samples_and_requests_have_limits_that_are_told() {
     let (trace, left_out) = written(&recording, TraceLimits { samples: 2, ..TraceLimits::NONE });
     // Each third.
     assert_eq!(left_out, LeftOutOfTrace { samples: 3, ..LeftOutOfTrace::default() });
-    assert!(text_format::print_to_string(&unpack(&trace)).contains("samples left out (--full"));
+    assert!(text(&unpack(&trace)).contains("samples left out (--full"));
     let (trace, left_out) = written(&recording, TraceLimits { requests: 0, ..TraceLimits::NONE });
     assert!(left_out.requests > 0, "{left_out:?}");
-    assert!(text_format::print_to_string(&unpack(&trace)).contains("short requests left out"));
+    assert!(text(&unpack(&trace)).contains("short requests left out"));
     // All that fits is there.
     let (_, left_out) = written(&recording, TraceLimits::USABLE);
     assert_eq!(left_out, LeftOutOfTrace::default());

@@ -6,20 +6,16 @@
 use std::io;
 
 use offwake_recording::{Recording, units::Cpu};
-use perfetto_protos::{
-    generic_task::{
-        GenericKernelTaskStateEvent, generic_kernel_task_state_event::TaskStateEnum as TaskState,
-    },
-    trace_packet::trace_packet::Data,
-};
-use protobuf::EnumOrUnknown;
 
 use crate::{
     text,
     timeline::{State, Thread, ThreadIndex, Timeline},
 };
 
-use super::packets::{Packets, Sequence};
+use super::{
+    messages::{Data, GenericKernelTaskStateEvent, TaskState},
+    packets::{Packets, Sequence},
+};
 
 /// A thread whose life begins with a wait.
 pub(super) struct InitiallyBlocked<'a> {
@@ -39,9 +35,9 @@ pub(super) fn find_initially_blocked<'a>(
         let State::Blocked(wait) = thread.track.get(0)?.state else { return None };
         let row = recording.waits.rows().get(wait.0 as usize)?;
         let state = match recording.waits.waiter(row).state.letter() {
-            'S' => TaskState::TASK_STATE_INTERRUPTIBLE_SLEEP,
-            'D' | 'I' => TaskState::TASK_STATE_UNINTERRUPTIBLE_SLEEP,
-            'T' | 't' => TaskState::TASK_STATE_STOPPED,
+            'S' => TaskState::InterruptibleSleep,
+            'D' | 'I' => TaskState::UninterruptibleSleep,
+            'T' | 't' => TaskState::Stopped,
             _ => return None,
         };
         Some(InitiallyBlocked { index: ThreadIndex(index), thread, cpu: row.off_cpu, state })
@@ -54,8 +50,7 @@ impl InitiallyBlocked<'_> {
             cpu: Some(i32::from(self.cpu.0)),
             comm: self.thread.comm_at(self.thread.from).map(text::plain),
             tid: Some(i64::from(self.thread.tid.0)),
-            state: Some(EnumOrUnknown::new(self.state)),
-            ..GenericKernelTaskStateEvent::new()
+            state: Some(self.state as i32),
         };
         let data = Data::GenericKernelTaskStateEvent(event);
         packets.send(Sequence::Kernel, self.thread.from, data)

@@ -5,8 +5,7 @@
 //! Recording + Timeline + who ended each wait + Spans → packets → .pftrace
 //! ```
 //!
-//! Values in, packets out. The messages are Perfetto's own
-//! ([`protos/perfetto/trace`](https://github.com/google/perfetto/tree/v51.0/protos/perfetto/trace)).
+//! Values in, packets out. The [messages] are Perfetto's own.
 //! The scheduler's events are written as ftrace would have recorded them, so that Perfetto finds
 //! thread states and wakers by itself. `docs/perfetto.md` says where what is found.
 
@@ -14,6 +13,7 @@ mod cpus;
 mod initially_blocked;
 mod losses;
 mod machine;
+pub mod messages;
 mod packets;
 mod processes;
 mod requests;

@@ -5,16 +5,9 @@ use std::io::{self, Write as _};
 use flate2::{Compression, write::ZlibEncoder};
 
 use offwake_recording::{Recording, units::Timestamp};
-use perfetto_protos::{
-    interned_data::InternedData,
-    trace::Trace,
-    trace_packet::{
-        TracePacket,
-        trace_packet::{Data, Optional_trusted_packet_sequence_id, SequenceFlags},
-    },
-    trace_packet_defaults::TracePacketDefaults,
-};
-use protobuf::{Message as _, MessageField};
+use prost::Message as _;
+
+use super::messages::{Data, InternedData, SequenceFlags, Trace, TracePacket, TracePacketDefaults};
 
 /// What writes packets. Ids of interned data are valid within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +65,10 @@ impl<'a> Packets<'a> {
         self.write_packet(
             sequence,
             TracePacket {
-                sequence_flags: Some(SequenceFlags::SEQ_INCREMENTAL_STATE_CLEARED as u32),
-                trace_packet_defaults: MessageField::some(defaults),
+                sequence_flags: Some(SequenceFlags::IncrementalStateCleared as u32),
+                trace_packet_defaults: Some(defaults),
                 first_packet_on_sequence: Some(true),
-                ..TracePacket::new()
+                ..TracePacket::default()
             },
         )
     }
@@ -85,7 +78,7 @@ impl<'a> Packets<'a> {
         let timestamp = Some(self.boot_time(at));
         self.write_packet(
             sequence,
-            TracePacket { timestamp, data: Some(data), ..TracePacket::new() },
+            TracePacket { timestamp, data: Some(data), ..TracePacket::default() },
         )
     }
 
@@ -100,18 +93,17 @@ impl<'a> Packets<'a> {
         let packet = TracePacket {
             timestamp: Some(self.boot_time(at)),
             data: Some(data),
-            interned_data: interned.into(),
-            sequence_flags: Some(SequenceFlags::SEQ_NEEDS_INCREMENTAL_STATE as u32),
-            ..TracePacket::new()
+            interned_data: interned,
+            sequence_flags: Some(SequenceFlags::NeedsIncrementalState as u32),
+            ..TracePacket::default()
         };
         self.write_packet(sequence, packet)
     }
 
     fn write_packet(&mut self, sequence: Sequence, mut packet: TracePacket) -> io::Result<()> {
-        packet.optional_trusted_packet_sequence_id =
-            Some(Optional_trusted_packet_sequence_id::TrustedPacketSequenceId(sequence as u32));
-        let trace = Trace { packet: vec![packet], ..Trace::new() };
-        trace.write_to_vec(&mut self.batch)?;
+        packet.trusted_packet_sequence_id = Some(sequence as u32);
+        let trace = Trace { packet: vec![packet] };
+        trace.encode(&mut self.batch).map_err(io::Error::other)?;
         if self.batch.len() >= BATCH_BYTES { self.write_batch() } else { Ok(()) }
     }
 
@@ -125,8 +117,7 @@ impl<'a> Packets<'a> {
         encoder.write_all(&self.batch)?;
         self.batch.clear();
         let data = Some(Data::CompressedPackets(encoder.finish()?));
-        let packet = TracePacket { data, ..TracePacket::new() };
-        let bytes = Trace { packet: vec![packet], ..Trace::new() }.write_to_bytes()?;
-        self.out.write_all(&bytes)
+        let packet = TracePacket { data, ..TracePacket::default() };
+        self.out.write_all(&Trace { packet: vec![packet] }.encode_to_vec())
     }
 }

@@ -6,20 +6,16 @@ use offwake_recording::{
     ProcessInfo, Recording, ThreadKind,
     units::{Tgid, Timestamp},
 };
-use perfetto_protos::{
-    process_tree::{
-        ProcessTree,
-        process_tree::{Process, Thread as TreeThread},
-    },
-    trace_packet::trace_packet::Data,
-};
 
 use crate::{
     text,
     timeline::{Thread, Timeline},
 };
 
-use super::packets::{Packets, Sequence};
+use super::{
+    messages::{Data, Process, ProcessTree, TreeThread},
+    packets::{Packets, Sequence},
+};
 
 /// The number of threads in a packet.
 const THREADS_PER_PACKET: usize = 256;
@@ -38,7 +34,6 @@ pub(super) fn write(
             let tree = ProcessTree {
                 processes: process_entries(recording, threads),
                 threads: threads.iter().map(|thread| thread_entry(thread)).collect(),
-                ..ProcessTree::new()
             };
             packets.send(Sequence::Kernel, first.from, Data::ProcessTree(tree))?;
         }
@@ -51,7 +46,6 @@ fn thread_entry(thread: &Thread) -> TreeThread {
         tid: Some(thread.tid.0.cast_signed()),
         tgid: Some(thread.tgid.0.cast_signed()),
         name: thread.comm_at(thread.until).map(text::plain),
-        ..TreeThread::new()
     }
 }
 
@@ -78,7 +72,6 @@ fn process_entries(recording: &Recording, threads: &[&Thread]) -> Vec<Process> {
             },
             cmdline_is_comm: Some(arguments.is_empty()),
             is_kthread: Some(thread.kind == ThreadKind::Kernel),
-            ..Process::new()
         }
     };
     of_tgids.into_iter().map(process).collect()

@@ -9,17 +9,6 @@ use offwake_recording::{
     Begin, Recording, StackRef, WakeContext,
     units::{Cpu, Tid, Timestamp},
 };
-use perfetto_protos::{
-    ftrace_event::{FtraceEvent, ftrace_event::Event},
-    ftrace_event_bundle::FtraceEventBundle,
-    interned_data::InternedData,
-    profile_common::InternedString,
-    sched::{
-        SchedBlockedReasonFtraceEvent, SchedProcessFreeFtraceEvent, SchedSwitchFtraceEvent,
-        SchedWakingFtraceEvent,
-    },
-    trace_packet::trace_packet::Data,
-};
 
 use crate::{
     blame::{
@@ -33,6 +22,11 @@ use crate::{
 use super::{
     cpus::{self, Switch, SwitchOutState},
     initially_blocked, largest_left_out,
+    messages::{
+        Data, Event, FtraceEvent, FtraceEventBundle, InternedData, InternedString,
+        SchedBlockedReasonFtraceEvent, SchedProcessFreeFtraceEvent, SchedSwitchFtraceEvent,
+        SchedWakingFtraceEvent,
+    },
     packets::{Packets, Sequence},
 };
 
@@ -187,7 +181,7 @@ impl EventWriter<'_> {
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
         let Some(&(first, _)) = happened.first() else { return Ok(()) };
-        let mut interned = InternedData::new();
+        let mut interned = InternedData::default();
         let mut events = Vec::with_capacity(happened.len());
         for &(at, happened) in happened {
             let mut event = |pid: Tid, flags: u32, event: Event| {
@@ -196,7 +190,6 @@ impl EventWriter<'_> {
                     pid: Some(pid.0),
                     common_flags: Some(flags),
                     event: Some(event),
-                    ..FtraceEvent::new()
                 });
             };
             match happened {
@@ -225,11 +218,7 @@ impl EventWriter<'_> {
                 }
             }
         }
-        let bundle = FtraceEventBundle {
-            cpu: Some(u32::from(cpu.0)),
-            event: events,
-            ..FtraceEventBundle::new()
-        };
+        let bundle = FtraceEventBundle { cpu: Some(u32::from(cpu.0)), event: events };
         let data = Data::FtraceEvents(bundle);
         packets.send_with(Sequence::Kernel, first, data, Some(interned))
     }
@@ -244,7 +233,6 @@ impl EventWriter<'_> {
             prev_state: Some(switch.from.map_or(0, |(_, leaves)| prev_state(leaves))),
             next_comm: Some(next_comm),
             next_pid: Some(next_pid),
-            ..SchedSwitchFtraceEvent::new()
         })
     }
 
@@ -258,7 +246,6 @@ impl EventWriter<'_> {
             pid: Some(if thread.is_some() { pid } else { wait.tid.0.cast_signed() }),
             success: Some(1),
             target_cpu: Some(i32::from(wait.on_cpu.0)),
-            ..SchedWakingFtraceEvent::new()
         };
         let waker = ftrace_waker(self.blame.wake_source(index), wake.context, wake.current.tid);
         Some((waker, Event::SchedWaking(waking)))
@@ -283,7 +270,6 @@ impl EventWriter<'_> {
             caller,
             // What Perfetto calls so. The kernel's own mark is not in the recording.
             io_wait: Some(u32::from(self.blame.cause(wait) == Cause::Disk)),
-            ..SchedBlockedReasonFtraceEvent::new()
         }))
     }
 
@@ -293,11 +279,9 @@ impl EventWriter<'_> {
         }
         let iid = self.symbols.len() as u64 + 1;
         self.symbols.insert(name.to_owned(), iid);
-        interned.kernel_symbols.push(InternedString {
-            iid: Some(iid),
-            str: Some(text::plain(name).into_bytes()),
-            ..InternedString::new()
-        });
+        interned
+            .kernel_symbols
+            .push(InternedString { iid: Some(iid), str: Some(text::plain(name)) });
         iid
     }
 
@@ -314,10 +298,7 @@ impl EventWriter<'_> {
 
 /// Returns the event after which another thread can have the tid.
 fn free_event(tid: Tid) -> Event {
-    Event::SchedProcessFree(SchedProcessFreeFtraceEvent {
-        pid: Some(tid.0.cast_signed()),
-        ..SchedProcessFreeFtraceEvent::new()
-    })
+    Event::SchedProcessFree(SchedProcessFreeFtraceEvent { pid: Some(tid.0.cast_signed()) })
 }
 
 #[cfg(test)]

@@ -9,23 +9,15 @@ use offwake_recording::{
     FrameId, Module, ModuleId, StackRef, StackTable,
     units::{Cpu, Tgid, Tid, Timestamp},
 };
-use perfetto_protos::{
-    interned_data::InternedData,
-    perf_events::perf_events::{
-        Timebase, Tracepoint,
-        timebase::{Event, Interval},
-    },
-    profile_common::{Callstack, Frame, InternedString, Mapping},
-    profile_packet::{PerfSample, PerfSampleDefaults},
-    trace_packet::trace_packet::Data,
-    trace_packet_defaults::TracePacketDefaults,
-};
-use protobuf::MessageField;
 
 use crate::{blame::WakeSource, frames, text};
 
 use super::{
     LimitedTrace,
+    messages::{
+        Callstack, Data, Frame, InternedBytes, InternedData, InternedString, Interval, Mapping,
+        PerfSample, PerfSampleDefaults, Timebase, TracePacketDefaults, Tracepoint,
+    },
     packets::{Packets, Sequence},
 };
 
@@ -65,7 +57,7 @@ pub(super) fn write(trace: LimitedTrace<'_>, packets: &mut Packets<'_>) -> io::R
         samples.write(stacks, &taken, packets)?;
     }
     let every = Interval::Period(1);
-    let mut waits = StackWriter::begin(Sequence::Waits, "off-CPU", every.clone(), packets)?;
+    let mut waits = StackWriter::begin(Sequence::Waits, "off-CPU", every, packets)?;
     let mut wakes = StackWriter::begin(Sequence::Wakes, "wakes", every, packets)?;
     let mut woken = Vec::new();
     for (index, row, place) in trace.shown_waits() {
@@ -124,18 +116,10 @@ impl StackWriter {
             name: Some(name.to_owned()),
             interval: Some(interval),
             // Perfetto wants something that was counted; the name says what it is.
-            event: Some(Event::Tracepoint(Tracepoint {
-                name: Some(format!("offwake:{name}")),
-                ..Tracepoint::new()
-            })),
-            ..Timebase::new()
+            tracepoint: Some(Tracepoint { name: Some(format!("offwake:{name}")) }),
         };
         let defaults = TracePacketDefaults {
-            perf_sample_defaults: MessageField::some(PerfSampleDefaults {
-                timebase: MessageField::some(timebase),
-                ..PerfSampleDefaults::new()
-            }),
-            ..TracePacketDefaults::new()
+            perf_sample_defaults: Some(PerfSampleDefaults { timebase: Some(timebase) }),
         };
         packets.begin(sequence, defaults)?;
         Ok(Self {
@@ -156,7 +140,7 @@ impl StackWriter {
         taken: &StackSample,
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
-        let mut interned = InternedData::new();
+        let mut interned = InternedData::default();
         let Some(stack) = self.intern_stack(table, (taken.user, taken.kernel), &mut interned)
         else {
             return Ok(());
@@ -169,7 +153,6 @@ impl StackWriter {
             tid: Some(taken.tid.0),
             timebase_count: Some(*count),
             callstack_iid: Some(stack),
-            ..PerfSample::new()
         };
         packets.send_with(self.sequence, taken.at, Data::PerfSample(sample), Some(interned))
     }
@@ -194,7 +177,7 @@ impl StackWriter {
         let iid = (!frame_ids.is_empty()).then_some(self.stacks.len() as u64 + 1);
         self.stacks.insert(halves, iid);
         if iid.is_some() {
-            interned.callstacks.push(Callstack { iid, frame_ids, ..Callstack::new() });
+            interned.callstacks.push(Callstack { iid, frame_ids });
         }
         iid
     }
@@ -223,7 +206,6 @@ impl StackWriter {
                     function_name_id: Some(function),
                     mapping_id: Some(mapping),
                     rel_pc,
-                    ..Frame::new()
                 });
                 iids.push(self.next_frame);
                 self.next_frame += 1;
@@ -237,7 +219,7 @@ impl StackWriter {
         let iid = self.names.len() as u64 + 1;
         let entry = self.names.entry(name.to_owned());
         *entry.or_insert_with(|| {
-            interned.function_names.push(interned_string(iid, text::plain(name).into_bytes()));
+            interned.function_names.push(interned_string(iid, text::plain(name)));
             iid
         })
     }
@@ -250,29 +232,28 @@ impl StackWriter {
     ) -> u64 {
         let (Some(id), Some(module)) = (id, module) else {
             // Said whenever it is used: to say the same again does no harm.
-            interned.mappings.push(Mapping { iid: Some(UNMAPPED_ADDRESS), ..Mapping::new() });
+            interned.mappings.push(Mapping { iid: Some(UNMAPPED_ADDRESS), ..Mapping::default() });
             return UNMAPPED_ADDRESS;
         };
         let iid = self.modules.len() as u64 + UNMAPPED_ADDRESS + 1;
         *self.modules.entry(id).or_insert_with(|| {
-            interned
-                .mapping_paths
-                .push(interned_string(iid, text::plain(&module.path).into_bytes()));
+            interned.mapping_paths.push(interned_string(iid, text::plain(&module.path)));
             let build_id = module.build_id.as_ref().map(|build_id| {
-                interned.build_ids.push(interned_string(iid, build_id.bytes().to_vec()));
+                interned
+                    .build_ids
+                    .push(InternedBytes { iid: Some(iid), str: Some(build_id.bytes().to_vec()) });
                 iid
             });
             interned.mappings.push(Mapping {
                 iid: Some(iid),
                 build_id,
                 path_string_ids: vec![iid],
-                ..Mapping::new()
             });
             iid
         })
     }
 }
 
-fn interned_string(iid: u64, bytes: Vec<u8>) -> InternedString {
-    InternedString { iid: Some(iid), str: Some(bytes), ..InternedString::new() }
+fn interned_string(iid: u64, text: String) -> InternedString {
+    InternedString { iid: Some(iid), str: Some(text) }
 }

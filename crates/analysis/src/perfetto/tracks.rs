@@ -3,29 +3,19 @@
 use std::{collections::HashSet, io};
 
 use offwake_recording::units::Timestamp;
-use perfetto_protos::{
-    counter_descriptor::CounterDescriptor,
-    debug_annotation::{
-        DebugAnnotation,
-        debug_annotation::{Name_field as ArgumentName, Value},
-    },
-    thread_descriptor::ThreadDescriptor,
-    trace_packet::trace_packet::Data,
-    trace_packet_defaults::TracePacketDefaults,
-    track_descriptor::{TrackDescriptor, track_descriptor::Static_or_dynamic_name},
-    track_event::{
-        TrackEvent,
-        track_event::{Counter_value_field, Name_field, Type},
-    },
-};
-use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::{
     text,
     timeline::{ThreadIndex, Timeline},
 };
 
-use super::packets::{Packets, Sequence};
+use super::{
+    messages::{
+        AnnotationValue, CounterDescriptor, Data, DebugAnnotation, ThreadDescriptor,
+        TracePacketDefaults, TrackDescriptor, TrackEvent, TrackEventType,
+    },
+    packets::{Packets, Sequence},
+};
 
 /// Names a track within a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,7 +64,7 @@ pub(super) struct Tracks<'a> {
 
 impl<'a> Tracks<'a> {
     pub(super) fn begin(timeline: &'a Timeline, packets: &mut Packets<'_>) -> io::Result<Self> {
-        packets.begin(Sequence::Tracks, TracePacketDefaults::new())?;
+        packets.begin(Sequence::Tracks, TracePacketDefaults::default())?;
         Ok(Self { timeline, described: HashSet::new() })
     }
 
@@ -90,12 +80,11 @@ impl<'a> Tracks<'a> {
         if self.described.insert(index) {
             let descriptor = TrackDescriptor {
                 uuid: Some(id.0),
-                thread: MessageField::some(ThreadDescriptor {
+                thread: Some(ThreadDescriptor {
                     pid: Some(thread.tgid.0.cast_signed()),
                     tid: Some(thread.tid.0.cast_signed()),
-                    ..ThreadDescriptor::new()
                 }),
-                ..TrackDescriptor::new()
+                ..TrackDescriptor::default()
             };
             packets.send(Sequence::Tracks, thread.from, Data::TrackDescriptor(descriptor))?;
         }
@@ -114,8 +103,8 @@ pub(super) fn describe_child_track(
     let descriptor = TrackDescriptor {
         uuid: Some(id.0),
         parent_uuid: Some(parent.0),
-        static_or_dynamic_name: Some(Static_or_dynamic_name::Name(name.to_owned())),
-        ..TrackDescriptor::new()
+        name: Some(name.to_owned()),
+        ..TrackDescriptor::default()
     };
     packets.send(Sequence::Tracks, at, Data::TrackDescriptor(descriptor))
 }
@@ -130,12 +119,9 @@ pub(super) fn describe_counter(
 ) -> io::Result<()> {
     let descriptor = TrackDescriptor {
         uuid: Some(id.0),
-        counter: MessageField::some(CounterDescriptor {
-            unit_name: Some(unit.to_owned()),
-            ..CounterDescriptor::new()
-        }),
-        static_or_dynamic_name: Some(Static_or_dynamic_name::Name(text::plain(name))),
-        ..TrackDescriptor::new()
+        counter: Some(CounterDescriptor { unit_name: Some(unit.to_owned()) }),
+        name: Some(text::plain(name)),
+        ..TrackDescriptor::default()
     };
     packets.send(Sequence::Tracks, at, Data::TrackDescriptor(descriptor))
 }
@@ -148,10 +134,8 @@ pub(super) fn write_count(
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
     let event = TrackEvent {
-        counter_value_field: Some(Counter_value_field::CounterValue(
-            i64::try_from(value).unwrap_or(i64::MAX),
-        )),
-        ..event(id, Type::TYPE_COUNTER)
+        counter_value: Some(i64::try_from(value).unwrap_or(i64::MAX)),
+        ..event(id, TrackEventType::Counter)
     };
     packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
 }
@@ -174,13 +158,13 @@ pub(super) fn begin(
     mark: Mark<'_>,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
-    let event = with_mark(event(id, Type::TYPE_SLICE_BEGIN), mark);
+    let event = with_mark(event(id, TrackEventType::SliceBegin), mark);
     packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
 }
 
 /// Writes the end of the slice that began last.
 pub(super) fn end_slice(id: TrackId, at: Timestamp, packets: &mut Packets<'_>) -> io::Result<()> {
-    let event = event(id, Type::TYPE_SLICE_END);
+    let event = event(id, TrackEventType::SliceEnd);
     packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
 }
 
@@ -191,26 +175,25 @@ pub(super) fn write_instant(
     mark: Mark<'_>,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
-    let event = with_mark(event(id, Type::TYPE_INSTANT), mark);
+    let event = with_mark(event(id, TrackEventType::Instant), mark);
     packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
 }
 
-fn event(id: TrackId, of_type: Type) -> TrackEvent {
-    let type_ = Some(EnumOrUnknown::new(of_type));
-    TrackEvent { track_uuid: Some(id.0), type_, ..TrackEvent::new() }
+fn event(id: TrackId, of_type: TrackEventType) -> TrackEvent {
+    let r#type = Some(of_type as i32);
+    TrackEvent { track_uuid: Some(id.0), r#type, ..TrackEvent::default() }
 }
 
 fn with_mark(mut event: TrackEvent, mark: Mark<'_>) -> TrackEvent {
     event.categories = vec![mark.category.to_owned()];
-    event.name_field = Some(Name_field::Name(text::plain(&mark.name)));
+    event.name = Some(text::plain(&mark.name));
     for (name, argument) in mark.arguments {
         event.debug_annotations.push(DebugAnnotation {
-            name_field: Some(ArgumentName::Name(name.to_owned())),
+            name: Some(name.to_owned()),
             value: Some(match argument {
-                Argument::Text(words) => Value::StringValue(text::plain(words)),
-                Argument::Number(number) => Value::UintValue(number),
+                Argument::Text(words) => AnnotationValue::Text(text::plain(words)),
+                Argument::Number(number) => AnnotationValue::Number(number),
             }),
-            ..DebugAnnotation::new()
         });
     }
     for arrow in mark.arrows {
