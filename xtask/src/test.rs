@@ -1,8 +1,8 @@
 //! `cargo xtask test`: everything that must hold before a change lands. This is what CI runs.
 
-use std::time::Instant;
+use std::{thread, time::Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 
 use crate::{
     dependencies::{self, Advisories},
@@ -30,7 +30,7 @@ const PACKAGES_OF_USER_SPACE: [&str; 6] = [
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 21] = [
+const STEPS: [Step; 18] = [
     ("room on the disk", disk_space::check),
     ("formatting", check_formatting),
     ("links of the documents", links::check),
@@ -41,17 +41,23 @@ const STEPS: [Step; 21] = [
     ("lints of the record layouts", lint_record_layouts),
     ("documentation", build_documentation),
     ("unit tests", run_unit_tests),
-    ("licences and sources of the dependencies", dependencies::check),
     ("the version of Rust that is stated", msrv::check),
     ("lints of the fuzz targets", lint_fuzz_targets),
-    ("fuzzing, for six minutes", fuzz::fuzz_in_tests),
+    // Before the fuzzing: no two can install at a time.
     ("packages for the tests", install_packages),
-    ("python for the tests", python::install),
+    ("fuzzing, for six minutes, and what goes beside it", fuzz_beside_others),
     ("what this kernel allows", run_doctor),
     ("instructions of the programs", instructions::compare),
-    ("what is only built: aarch64", vm::check_aarch64),
     ("other kernels", vm::test_default_releases),
     ("privileged tests", privileged_tests::run),
+];
+
+/// Steps that wait for downloads, or for one rustc at a time. The fuzzing ends when its time is over, whatever
+/// runs beside it.
+const BESIDE_FUZZING: [Step; 3] = [
+    ("licences and sources of the dependencies", dependencies::check),
+    ("python for the tests", python::install),
+    ("what is only built: aarch64", vm::check_aarch64),
 ];
 
 /// Runs all steps, up to the first that fails.
@@ -134,6 +140,18 @@ fn run_unit_tests() -> anyhow::Result<()> {
         test.args(["--package", package]);
     }
     command::run(&mut test)
+}
+
+fn fuzz_beside_others() -> anyhow::Result<()> {
+    thread::scope(|scope| {
+        let fuzzing = scope.spawn(fuzz::fuzz_in_tests);
+        let others = BESIDE_FUZZING.iter().try_for_each(|(name, step)| {
+            eprintln!("xtask: beside the fuzzing: {name}");
+            step().with_context(|| (*name).to_owned())
+        });
+        let fuzzed = fuzzing.join().map_err(|_panic| anyhow!("a thread of the fuzzing died"))?;
+        others.and(fuzzed.context("fuzzing"))
+    })
 }
 
 fn install_packages() -> anyhow::Result<()> {
