@@ -134,6 +134,12 @@ fn the_waiter_is_shown_with_its_true_culprit() -> Result<()> {
 fn keys_sort_filter_pause_and_descend() -> Result<()> {
     let workload = Workload::start("futex-handoff")?;
     let top = Top::for_workload(&workload, SMALL, "")?;
+    // The next picture has them, of the last stretch.
+    top.tmux.press("R")?;
+    let screen = top.tmux.wait_for("(futex), ")?;
+    ensure!(screen.contains("\nrequests of ") && screen.contains("p99"), "{screen}");
+    top.tmux.press("R")?;
+    top.tmux.wait_for("worst waits")?;
     top.tmux.press("o")?;
     top.tmux.wait_for("by time ")?;
     top.tmux.press("r")?;

@@ -34,6 +34,7 @@ const HELP: &[&str] = &[
     "/                filter all tables: names, numbers, causes",
     "i                waits that are idle by design: shown or not",
     "t                ledgers of threads, or of processes",
+    "R                requests: how long they took, and what the slow ones have more",
     "w                the last stretch, or sums since the start",
     "p space          pause; recording goes on",
     "s                save the stretch that is on screen as a recording",
@@ -62,6 +63,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &ViewState, data: Option<&TopData>, pai
     let figures = view.figures(data);
     match &view.input {
         InputMode::Help => screen.draw_help(frame, body),
+        InputMode::Requests { scrolled } => screen.draw_requests(frame, body, data, *scrolled),
         InputMode::Chain { wait, scrolled } if !is_large(frame.area()) => {
             screen.draw_chain(frame, body, figures, wait, *scrolled);
         }
@@ -95,9 +97,13 @@ impl Screen<'_> {
                 TextRole::Faint,
                 "Esc back  up/down scroll  p pause  s save  h help  q quit",
             ),
+            (InputMode::Requests { .. }, None) => self.piece(
+                TextRole::Faint,
+                "requests of the last stretch  Esc back  up/down scroll  p pause  s save  q quit",
+            ),
             _ => self.piece(
                 TextRole::Faint,
-                "h help  Tab table  Enter descend  / filter  o sort  w span  p pause  s save  q",
+                "h help  Tab table  Enter chain  R requests  / filter  o sort  p pause  s save  q",
             ),
         };
         frame.render_widget(Paragraph::new(line), area);
@@ -335,6 +341,28 @@ impl Screen<'_> {
         };
         let shown = lines.into_iter().skip(scrolled).take(usize::from(area.height));
         let shown = shown.map(|line| Line::from(self.piece(line.role, line.text)));
+        frame.render_widget(Paragraph::new(Vec::from_iter(shown)), area);
+    }
+}
+
+impl Screen<'_> {
+    fn draw_requests(&self, frame: &mut Frame<'_>, area: Rect, data: &TopData, scrolled: usize) {
+        let lines = match &data.requests {
+            Some(requests) => requests.text_lines(usize::from(area.width)),
+            None if self.view.is_live() => {
+                vec!["the next picture has the requests of the last stretch".to_owned()]
+            }
+            None => vec!["paused: p goes on, and the next picture has its requests".to_owned()],
+        };
+        let first = scrolled.min(lines.len().saturating_sub(1));
+        let shown = lines.into_iter().skip(first).take(usize::from(area.height));
+        let shown = shown.map(|line| {
+            let role = match line.starts_with("requests of ") {
+                true => TextRole::Title,
+                false => TextRole::Text,
+            };
+            Line::from(self.piece(role, line))
+        });
         frame.render_widget(Paragraph::new(Vec::from_iter(shown)), area);
     }
 }

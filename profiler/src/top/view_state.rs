@@ -1,7 +1,7 @@
 //! The state of the live view, and how keys change it.
 
 use offwake_analysis::report::ThreadName;
-use offwake_analysis::top::{Blocker, Figures, Since, TopData, WaitKey};
+use offwake_analysis::top::{Blocker, Figures, RequestSearch, Since, TopData, WaitKey, Wanted};
 
 use super::{
     chain,
@@ -12,6 +12,9 @@ use super::{
 
 /// Characters that a filter can have.
 const MAX_FILTER_CHARS: usize = 64;
+
+/// On a screen of so many columns requests take the most lines. Wider ones scroll no further than to their last line.
+const NARROWEST: usize = 40;
 
 /// A key that was pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +99,8 @@ pub(super) enum InputMode {
     Filtering { before: String },
     /// Keys scroll through the description of a wait.
     Chain { wait: Box<WaitKey>, scrolled: usize },
+    /// Keys scroll through the requests.
+    Requests { scrolled: usize },
     /// The help is on screen.
     Help,
 }
@@ -159,12 +164,18 @@ impl ViewState {
         self.updates == UpdateMode::Live
     }
 
-    /// Returns the beginning of the time that figures are needed for.
+    /// Returns what is needed for the screen.
     #[must_use]
-    pub fn since(&self) -> Since {
-        match self.period {
-            Period::Window => Since::Window,
-            Period::Totals => Since::Start,
+    pub fn wanted(&self) -> Wanted {
+        Wanted {
+            since: match self.period {
+                Period::Window => Since::Window,
+                Period::Totals => Since::Start,
+            },
+            requests: match self.input {
+                InputMode::Requests { .. } => RequestSearch::Find,
+                _ => RequestSearch::Skip,
+            },
         }
     }
 
@@ -220,6 +231,7 @@ impl ViewState {
                 if key == Key::Char('q') { KeyAction::Quit } else { KeyAction::Nothing }
             }
             InputMode::Chain { .. } => self.handle_key_in_chain(key, data),
+            InputMode::Requests { .. } => self.handle_key_in_requests(key, data),
             InputMode::Tables => self.handle_key_in_tables(key, data),
         }
     }
@@ -259,6 +271,27 @@ impl ViewState {
         KeyAction::Nothing
     }
 
+    fn handle_key_in_requests(&mut self, key: Key, data: Option<&TopData>) -> KeyAction {
+        if matches!(key, Key::Escape | Key::Backspace | Key::Left | Key::Char('R')) {
+            self.input = InputMode::Tables;
+            return KeyAction::Nothing;
+        }
+        let Some(step) = Step::from_key(key) else {
+            return match key {
+                // These are of tables.
+                Key::Char('/' | 'w' | 't' | 'i' | 'o' | 'r') => KeyAction::Nothing,
+                key => self.handle_common_key(key),
+            };
+        };
+        // A narrower screen has more lines: the last ones are in reach on any.
+        let requests = data.and_then(|data| data.requests.as_ref());
+        let length = requests.map_or(0, |requests| requests.text_lines(NARROWEST).len());
+        if let InputMode::Requests { scrolled } = &mut self.input {
+            *scrolled = step.apply_to(*scrolled, length);
+        }
+        KeyAction::Nothing
+    }
+
     fn handle_key_in_tables(&mut self, key: Key, data: Option<&TopData>) -> KeyAction {
         match key {
             Key::Tab | Key::Right => self.focused = self.focused.next(),
@@ -285,6 +318,7 @@ impl ViewState {
             Key::Char('q') => return KeyAction::Quit,
             Key::Char('s') => return KeyAction::Save,
             Key::Char('h' | '?') => self.input = InputMode::Help,
+            Key::Char('R') => self.input = InputMode::Requests { scrolled: 0 },
             Key::Char('/') => {
                 let before = std::mem::take(&mut self.filter);
                 self.input = InputMode::Filtering { before };

@@ -29,7 +29,7 @@ pub(crate) fn find(recording: &mut Recording) -> Requests {
 }
 
 /// 7 asks 60 so many times. Each time that `is_slow` says so, 60 asks 61, who works for 10 ticks.
-fn asks(count: usize, is_slow: impl Fn(usize) -> bool) -> Recording {
+pub fn asks(count: usize, is_slow: impl Fn(usize) -> bool) -> Recording {
     let mut r = recording(count * PERIOD);
     let (mut asks, mut serves, mut helps) = (String::new(), String::new(), String::new());
     // The number of 60's wait that 61 ends, of all of its waits.

@@ -6,7 +6,7 @@ use offwake::top::{ColourMode, Key, KeyAction, Period, ViewState, draw};
 use offwake_analysis::{
     filter::Filter,
     frames::Frames,
-    top::{Figures, FindingPart, Since, TopAnalysis, TopData, WindowLoss},
+    top::{Figures, FindingPart, RequestSearch, Since, TopAnalysis, TopData, Wanted, WindowLoss},
 };
 use offwake_recording::{
     Recording, stream,
@@ -14,7 +14,10 @@ use offwake_recording::{
 };
 use ratatui::{Terminal, backend::TestBackend, style::Style};
 
-use crate::golden::{golden, report, service};
+use crate::{
+    golden::{golden, report, service},
+    requests::asks,
+};
 
 const MEMORY: usize = 64 << 20;
 const SMALL: (u16, u16) = (80, 24);
@@ -27,7 +30,8 @@ pub fn bytes(recording: &Recording) -> Vec<u8> {
 }
 
 pub fn picture_of(bytes: Vec<u8>) -> TopData {
-    TopAnalysis::new(Nanos(0), MEMORY).analyse(bytes, Since::Start).unwrap()
+    let wanted = Wanted { since: Since::Start, requests: RequestSearch::Find };
+    TopAnalysis::new(Nanos(0), MEMORY).analyse(bytes, wanted).unwrap()
 }
 
 fn replayed(name: &str) -> TopData {
@@ -366,10 +370,37 @@ fn keys_have_their_deeds() {
     assert!(!view.is_live());
     press(&mut view, &picture, &[Key::Char(' '), Key::Char('w')]);
     assert!(view.is_live());
-    assert_eq!((view.period(), view.since()), (Period::Totals, Since::Start));
+    assert_eq!((view.period(), view.wanted().since), (Period::Totals, Since::Start));
     // While a filter is written, keys are letters; Ctrl-C is none.
     press(&mut view, &picture, &typed("/qsp"));
     assert_eq!(view.handle_key(Key::Interrupt, Some(&picture)), KeyAction::Quit);
+}
+
+/// They cost a walk each: they are looked for while somebody looks at them.
+#[test]
+fn requests_have_a_screen_of_their_own() {
+    let picture = picture_of(bytes(&asks(100, |n| n % 10 == 9)));
+    let mut view = ViewState::default();
+    assert_eq!(view.wanted().requests, RequestSearch::Skip);
+    press(&mut view, &picture, &[Key::Char('R')]);
+    assert_eq!(view.wanted().requests, RequestSearch::Find);
+    let shown = text(&view, &picture, SMALL);
+    assert!(shown.contains("\nrequests of ") && shown.contains("the slow ones (p"), "{shown}");
+    // Nothing is cut off at the edge of a narrow screen that goes on below.
+    let narrow = text(&view, &picture, (60, 40));
+    assert!(narrow.contains("more than the fast\n") || narrow.contains("fast half:"), "{narrow}");
+    // However far one scrolls, the last line stays.
+    press(&mut view, &picture, &[Key::End]);
+    assert!(text(&view, &picture, (200, 60)).contains("meanwhile are missing"));
+    press(&mut view, &picture, &[Key::Escape]);
+    assert_eq!(view.wanted().requests, RequestSearch::Skip);
+    assert!(text(&view, &picture, SMALL).contains("worst waits"));
+    // Until there are any, the screen says so.
+    let without = TopData { requests: None, ..picture };
+    press(&mut view, &without, &[Key::Char('R')]);
+    assert!(text(&view, &without, SMALL).contains("the next picture has the requests"));
+    press(&mut view, &without, &[Key::Char('p')]);
+    assert!(text(&view, &without, SMALL).contains("paused"));
 }
 
 /// Any keys in any order: nothing panics, and what is drawn fits.
@@ -398,6 +429,7 @@ fn no_order_of_keys_breaks_the_view() {
         Key::Char('i'),
         Key::Char('p'),
         Key::Char('?'),
+        Key::Char('R'),
     ];
     let mut view = ViewState::default();
     // A walk that comes by every pair of keys.

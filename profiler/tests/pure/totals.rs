@@ -6,7 +6,7 @@ use offwake::capture::flight_recorder::{FrameTables, RetainedSlices, Retention};
 use offwake_analysis::{
     filter::Filter,
     report::{LedgerEntry, Report},
-    top::{Figures, Since, TopAnalysis, Totals},
+    top::{Figures, RequestSearch, Since, TopAnalysis, Totals, Wanted},
 };
 use offwake_recording::{
     Recording,
@@ -34,6 +34,7 @@ fn totals(
     let mut kept = RetainedSlices::new(Retention::Time(ticks(kept_ticks)), MEMORY);
     let mut encoder = Encoder::new().unwrap();
     let mut analyst = TopAnalysis::new(ticks(2 * summed_ticks), MEMORY);
+    let wanted = Wanted { since: Since::Start, requests: RequestSearch::Skip };
     let mut cuts = cuts.to_vec();
     cuts.push(length + 1);
     let slices = slices(&whole(length), &cuts);
@@ -44,7 +45,7 @@ fn totals(
         let mut bytes = Vec::new();
         let frozen = kept.snapshot(stretch(&part, slice.number + 1));
         frozen.write(&FrameTables::default(), &mut bytes).unwrap();
-        totals = (*analyst.analyse(bytes, Since::Start).unwrap().totals).clone();
+        totals = (*analyst.analyse(bytes, wanted).unwrap().totals).clone();
     }
     totals
 }

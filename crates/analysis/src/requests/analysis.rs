@@ -70,6 +70,12 @@ impl RequestAnalysis {
         &self.summary
     }
 
+    /// What the requests come to, and nothing of each.
+    #[must_use]
+    pub fn into_summary(self) -> Requests {
+        self.summary
+    }
+
     /// Returns how many requests a band has, and the waits of those that asked and of those that served meanwhile.
     #[must_use]
     pub fn waits_in_band(&self, blame: &Blame<'_>, band: BandRange) -> (u64, RequestWaits) {

@@ -26,7 +26,7 @@ const FEWEST_OF_SUMMARY: u64 = 20;
 /// How many culprits a summary names.
 const MAX_EXCESS_OF_SUMMARY: usize = 3;
 
-/// The most columns of a line.
+/// The columns of a line, unless a screen has fewer.
 const WIDTH: usize = 100;
 
 /// So many characters of where a server is asked are shown, whatever else is on the line.
@@ -44,10 +44,10 @@ impl Requests {
             |class: &&RequestClass| class.roles_known && class.count >= FEWEST_OF_SUMMARY;
         for class in self.classes.iter().filter(is_shown).take(MAX_CLASSES_OF_SUMMARY) {
             writeln!(out)?;
-            class.write_head(self.window.duration_ns, out)?;
+            class.write_head(self.window.duration_ns, WIDTH, out)?;
             write_latencies("latency", &class.latency, out)?;
             if let Some(slow) = &class.slow {
-                slow.write_text(&class.latency, MAX_EXCESS_OF_SUMMARY, out)?;
+                slow.write_text(&class.latency, MAX_EXCESS_OF_SUMMARY, WIDTH, out)?;
             }
         }
         Ok(())
@@ -59,9 +59,21 @@ impl Requests {
     ///
     /// Those of `out`.
     pub fn write_text(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        self.write_lines(WIDTH, out)
+    }
+
+    /// Returns what [`write_text`](Self::write_text) writes, in lines of at most so many columns.
+    #[must_use]
+    pub fn text_lines(&self, width: usize) -> Vec<String> {
+        let mut text = Vec::new();
+        // Memory refuses nothing.
+        let _written = self.write_lines(width, &mut text);
+        String::from_utf8_lossy(&text).lines().map(|line| text::cut_chars(line, width)).collect()
+    }
+
+    fn write_lines(&self, width: usize, out: &mut dyn io::Write) -> io::Result<()> {
         if let Some(reason) = self.why_none() {
-            writeln!(out, "no requests: {reason}")?;
-            return Ok(());
+            return write_hanging(out, "", &format!("no requests: {reason}"), width);
         }
         let all: Nanos = self.classes.iter().map(|class| class.ns).sum();
         let is_shown = |class: &&RequestClass| class.ns.0 as f64 >= all.0 as f64 * MIN_SHARE;
@@ -70,18 +82,19 @@ impl Requests {
             if n > 0 {
                 writeln!(out)?;
             }
-            class.write_text(self.window.duration_ns, out)?;
+            class.write_text(self.window.duration_ns, width, out)?;
         }
         let more = (self.classes.len() - shown.len()) as u64 + self.summed_up.classes;
         if more > 0 {
             writeln!(out, "\n{more} more kinds of requests took less time: -o x.requests.json")?;
         }
         if self.not_told_apart > 0 {
-            writeln!(
-                out,
-                "\nnot counted: {} times something came for an event loop, and nothing tells for which of its requests",
+            writeln!(out)?;
+            let unknown = format!(
+                "not counted: {} times something came for an event loop, and nothing tells for which of its requests",
                 self.not_told_apart
-            )?;
+            );
+            write_hanging(out, "", &unknown, width)?;
         }
         Ok(())
     }
@@ -103,7 +116,7 @@ impl Requests {
 }
 
 impl RequestClass {
-    fn write_head(&self, window: Nanos, out: &mut dyn io::Write) -> io::Result<()> {
+    fn write_head(&self, window: Nanos, width: usize, out: &mut dyn io::Write) -> io::Result<()> {
         let cut = match self.unfinished {
             0 => String::new(),
             cut => format!(", {} unfinished", with_commas(cut)),
@@ -111,9 +124,9 @@ impl RequestClass {
         let behind = format!(", {} in {window}{cut}", with_commas(self.count));
         let before = format!("requests of {} (", self.server);
         // How many there are says more than all of a long path.
-        let room = WIDTH.saturating_sub(before.chars().count() + behind.chars().count() + 1);
+        let room = width.saturating_sub(before.chars().count() + behind.chars().count() + 1);
         let end = cut_beginning(&text::terminal(&self.serving_end), room.max(FEWEST_CHARS));
-        write_line(out, &format!("{before}{end}){behind}"))?;
+        writeln!(out, "{}", text::cut_chars(&format!("{before}{end}){behind}"), width))?;
         writeln!(
             out,
             "  {:<9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
@@ -121,49 +134,54 @@ impl RequestClass {
         )
     }
 
-    fn write_text(&self, window: Nanos, out: &mut dyn io::Write) -> io::Result<()> {
-        self.write_head(window, out)?;
+    fn write_text(&self, window: Nanos, width: usize, out: &mut dyn io::Write) -> io::Result<()> {
+        self.write_head(window, width, out)?;
         write_latencies("latency", &self.latency, out)?;
         write_latencies("service", &self.service, out)?;
         match &self.slow {
-            Some(slow) => slow.write_text(&self.latency, MAX_EXCESS, out)?,
+            Some(slow) => slow.write_text(&self.latency, MAX_EXCESS, width, out)?,
             None => writeln!(out, "  too few to compare slow ones with fast ones")?,
         }
         for band in &self.bands {
-            band.write_text(out)?;
+            band.write_text(width, out)?;
         }
         if !self.roles_known {
-            writeln!(
-                out,
-                "  nothing tells who asks and who serves at a {}: these may be waits for the next request,\n  and requests in which the server was woken by others meanwhile are missing",
+            let unknown = format!(
+                "nothing tells who asks and who serves ({}): these may be waits for the next request, and requests in which the server was woken by others meanwhile are missing",
                 text::terminal(&self.serving_end)
-            )?;
+            );
+            write_hanging(out, "  ", &unknown, width)?;
         }
         if self.start_unseen > 0 {
-            writeln!(
-                out,
-                "  {} came while the server was awake: they count from when the client fell asleep, and took longer",
+            let unseen = format!(
+                "{} came while the server was awake: they count from when the client fell asleep, and took longer",
                 with_commas(self.start_unseen)
-            )?;
+            );
+            write_hanging(out, "  ", &unseen, width)?;
         }
         if self.seen_by_server > 0 {
-            writeln!(
-                out,
-                "  {} of them as the server saw them: until it waited for its next request",
+            let seen = format!(
+                "{} of them as the server saw them: until it waited for its next request",
                 self.seen_by_server
-            )?;
+            );
+            write_hanging(out, "  ", &seen, width)?;
         }
         Ok(())
     }
 }
 
 /// Writes how much of something there is; where its text is too long for a line, it goes on below itself.
-fn write_hanging(out: &mut dyn io::Write, before: &str, text: &str) -> io::Result<()> {
+fn write_hanging(
+    out: &mut dyn io::Write,
+    before: &str,
+    text: &str,
+    width: usize,
+) -> io::Result<()> {
     let indent = before.chars().count() + 2;
     let mut before = before.to_owned();
     let mut rest = text.to_owned();
     while !rest.is_empty() {
-        let room = WIDTH.saturating_sub(before.chars().count());
+        let room = width.saturating_sub(before.chars().count()).max(FEWEST_CHARS);
         let (line, behind) = text::split_at_space(&rest, room);
         writeln!(out, "{before}{line}")?;
         before = " ".repeat(indent);
@@ -197,11 +215,6 @@ fn cut_beginning(text: &str, width: usize) -> String {
     }
 }
 
-/// Writes a line, cut to what a terminal has room for.
-fn write_line(out: &mut dyn io::Write, line: &str) -> io::Result<()> {
-    writeln!(out, "{}", text::cut_chars(line, WIDTH))
-}
-
 fn write_latencies(name: &str, times: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
     let Latencies { mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } = *times;
     write!(out, "  {name:<9}")?;
@@ -216,50 +229,56 @@ impl SlowRequests {
         &self,
         latency: &Latencies,
         most: usize,
+        width: usize,
         out: &mut dyn io::Write,
     ) -> io::Result<()> {
         let Self { from_percentile: from, count, mean_ns, fast_mean_ns, excess } = self;
         let more = *mean_ns - *fast_mean_ns;
         let count = with_commas(*count);
-        let begin = format!("  the slow ones (p{from} and above: {count}, {mean_ns} on average)");
+        let begin = format!("the slow ones (p{from} and above: {count}, {mean_ns} on average)");
         if excess.is_empty() {
-            return writeln!(out, "{begin} have nothing that stands out");
+            let text = format!("{begin} have nothing that stands out");
+            return write_hanging(out, "  ", &text, width);
         }
-        writeln!(out, "{begin} have {more} more than the fast half:")?;
+        let text = format!("{begin} have {more} more than the fast half:");
+        write_hanging(out, "  ", &text, width)?;
         for one in excess.iter().take(most) {
             let meanwhile = &one.culprit.meanwhile;
             let behind = if meanwhile.is_empty() { "" } else { ", while" };
             let text = format!("{}{behind}", one.culprit.text);
-            write_hanging(out, &format!("  {:>10}  ", one.excess_ns.to_string()), &text)?;
+            write_hanging(out, &format!("  {:>10}  ", one.excess_ns.to_string()), &text, width)?;
             for Meanwhile { text, mean_ns } in meanwhile {
-                write_hanging(out, &format!("  {:>22}  ", mean_ns.to_string()), text)?;
+                write_hanging(out, &format!("  {:>22}  ", mean_ns.to_string()), text, width)?;
             }
         }
         if let Some(Excess { without, .. }) = excess.first() {
             let (least, now) = (without.p99_ns, latency.p99_ns);
-            writeln!(
-                out,
-                "  without the first of these, p99 would be at least {least} instead of {now}"
-            )?;
+            let text = format!(
+                "without the first of these, p99 would be at least {least} instead of {now}"
+            );
+            write_hanging(out, "  ", &text, width)?;
         }
         Ok(())
     }
 }
 
 impl RequestBand {
-    fn write_text(&self, out: &mut dyn io::Write) -> io::Result<()> {
+    fn write_text(&self, width: usize, out: &mut dyn io::Write) -> io::Result<()> {
         let Self { name, count, mean_ns, culprits, .. } = self;
-        write!(out, "  {name:<9} {count:>8} ×{:>10}", mean_ns.to_string())?;
+        let band = format!("  {name:<9} {count:>8} ×{:>10}", mean_ns.to_string());
         match culprits.first() {
-            Some(first) => writeln!(out, "  {} {}", first.mean_ns, first.text),
-            None => writeln!(out),
+            Some(first) => {
+                let culprit = format!("{} {}", first.mean_ns, first.text);
+                write_hanging(out, &format!("{band}  "), &culprit, width)
+            }
+            None => writeln!(out, "{band}"),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{cut_beginning, with_commas, write_hanging};
+    use super::{WIDTH, cut_beginning, with_commas, write_hanging};
 
     #[test]
     fn numbers_have_commas() {
@@ -280,7 +299,7 @@ mod tests {
     fn long_culprits_go_on_below() {
         let mut out = Vec::new();
         let text = "python3 9560 report_job.py sleeps in build_report (report_job.py:5), 400 ms at a time while 1 thread waits";
-        write_hanging(&mut out, "     16.1 ms  ", text).unwrap();
+        write_hanging(&mut out, "     16.1 ms  ", text, WIDTH).unwrap();
         let expected = "     16.1 ms  python3 9560 report_job.py sleeps in build_report (report_job.py:5), 400 ms at a time
                 while 1 thread waits
 ";

@@ -13,6 +13,7 @@ use crate::{
     blame::{Blame, ChainLimits},
     filter::Filter,
     report::{LossNote, Report, first_screen, loss_line},
+    requests::{RequestAnalysis, Requests},
     text,
     timeline::Timeline,
 };
@@ -33,6 +34,8 @@ pub struct TopData {
     pub window: Figures,
     /// The figures since the start, as far as they were asked for.
     pub totals: Arc<Totals>,
+    /// The requests of the last stretch, if they were asked for.
+    pub requests: Option<Requests>,
     /// The recording that the window's figures are of.
     pub bytes: Arc<[u8]>,
 }
@@ -93,6 +96,30 @@ pub enum Since {
     Start,
 }
 
+/// Whether requests are looked for. That walks the time of each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestSearch {
+    /// Nobody looks at them.
+    Skip,
+    /// They are on screen.
+    Find,
+}
+
+/// What is wanted of a stretch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// For what time figures are wanted.
+    pub since: Since,
+    /// Whether requests are.
+    pub requests: RequestSearch,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { since: Since::Window, requests: RequestSearch::Skip }
+    }
+}
+
 /// Why a recording can't be analysed.
 #[derive(Debug, Error)]
 pub enum AnalysisError {
@@ -130,20 +157,29 @@ impl TopAnalysis {
     /// # Errors
     ///
     /// If it can't be read. The next one can all the same.
-    pub fn analyse(&mut self, bytes: Vec<u8>, since: Since) -> Result<TopData, AnalysisError> {
+    pub fn analyse(&mut self, bytes: Vec<u8>, wanted: Wanted) -> Result<TopData, AnalysisError> {
         let mut recording =
             stream::read(&bytes[..], self.max_memory).map_err(|error| match error {
                 ReadError::TooLarge { limit, .. } => AnalysisError::TooLarge(limit),
                 error => AnalysisError::Unreadable(error),
             })?;
-        let (header, window) = self.analyse_window(&recording);
-        let totals = self.totals(&mut recording, since);
-        Ok(TopData { header, window, totals, bytes: bytes.into() })
+        let (header, window, requests) = self.analyse_window(&recording, wanted.requests);
+        let totals = self.totals(&mut recording, wanted.since);
+        Ok(TopData { header, window, totals, requests, bytes: bytes.into() })
     }
 
-    fn analyse_window(&self, recording: &Recording) -> (Header, Figures) {
+    fn analyse_window(
+        &self,
+        recording: &Recording,
+        requests: RequestSearch,
+    ) -> (Header, Figures, Option<Requests>) {
         let timeline = build_timeline(recording);
-        let report = self.report(recording, &timeline);
+        let blame = Blame::new(recording, &timeline, self.limits);
+        let report = Report::new(&blame, &Filter::default());
+        let requests = match requests {
+            RequestSearch::Skip => None,
+            RequestSearch::Find => Some(RequestAnalysis::find(&blame).into_summary()),
+        };
         let end = recording.meta.window.end;
         let mut target = timeline.threads.iter().filter(|thread| thread.in_target);
         let header = Header {
@@ -161,7 +197,7 @@ impl TopAnalysis {
                 TargetState::Alive
             },
         };
-        (header, Figures::from_report(&report))
+        (header, Figures::from_report(&report), requests)
     }
 
     /// Narrows the recording to the stretch that has not been summed yet.
@@ -175,7 +211,9 @@ impl TopAnalysis {
         }
         (window.start, window.end) = (start, window.end.max(start));
         let end = window.end;
-        let report = self.report(recording, &build_timeline(recording));
+        let timeline = build_timeline(recording);
+        let blame = Blame::new(recording, &timeline, self.limits);
+        let report = Report::new(&blame, &Filter::default());
         let mut totals = (*self.totals).clone();
         totals.append(start, end, Figures::from_report(&report), completeness(&report.loss));
         let totals = Arc::new(totals);
@@ -183,10 +221,6 @@ impl TopAnalysis {
             self.totals = Arc::clone(&totals);
         }
         totals
-    }
-
-    fn report(&self, recording: &Recording, timeline: &Timeline) -> Report {
-        Report::new(&Blame::new(recording, timeline, self.limits), &Filter::default())
     }
 }
 

@@ -8,7 +8,10 @@ mod own_processes;
 mod rows;
 mod totals;
 
-pub use analysis::{AnalysisError, Header, Since, TargetState, TopAnalysis, TopData, WindowLoss};
+pub use analysis::{
+    AnalysisError, Header, RequestSearch, Since, TargetState, TopAnalysis, TopData, Wanted,
+    WindowLoss,
+};
 pub use figures::{
     Blocker, BlockingTime, ChainEnd, Figures, SummedTime, ThreadFigures, ThreadKey, WaitFigures,
     WaitKey,

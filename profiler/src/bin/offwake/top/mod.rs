@@ -16,8 +16,7 @@ mod screen;
 use std::{
     io::IsTerminal as _,
     sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, PoisonError,
         mpsc::{self, Receiver, Sender},
     },
     thread::JoinHandle,
@@ -31,7 +30,7 @@ use offwake::{
     own_threads::{self, OwnThread},
     top::{KeyAction, ViewState},
 };
-use offwake_analysis::top::{AnalysisError, Since, TargetState, TopAnalysis, TopData};
+use offwake_analysis::top::{AnalysisError, TargetState, TopAnalysis, TopData, Wanted};
 use offwake_recording::{ClosedBy, units::Nanos};
 
 use crate::{
@@ -74,12 +73,12 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     let remote = Arc::new(RemoteControl::new(screen::restore));
     let session = Session::prepare_remote(&arguments.recording, Arc::clone(&remote))?;
     let (sender, updates) = mpsc::channel();
-    let wants_totals = Arc::new(AtomicBool::new(false));
+    let wanted = Arc::new(Mutex::new(Wanted::default()));
     let window = nanos(arguments.window);
     let viewer = viewer(
         TopAnalysis::new(window, arguments.max_memory),
         sender,
-        Arc::clone(&wants_totals),
+        Arc::clone(&wanted),
         Arc::clone(&remote),
     );
     let recorder = FlightRecorder::to_viewer(Retention::Time(window), arguments.max_memory, viewer)
@@ -93,7 +92,7 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
         updates,
         session: Some(session),
         command: None,
-        wants_totals,
+        wanted,
         refresh: arguments.refresh,
         ends_with_target: ends_with_target(&arguments.recording),
         closed_by: None,
@@ -141,7 +140,7 @@ fn nanos(time: Duration) -> Nanos {
 fn viewer(
     mut analysis: TopAnalysis,
     updates: Sender<TopUpdate>,
-    wants_totals: Arc<AtomicBool>,
+    wanted: Arc<Mutex<Wanted>>,
     remote: Arc<RemoteControl>,
 ) -> Viewer {
     Box::new(move |bytes| {
@@ -149,10 +148,10 @@ fn viewer(
             return;
         }
         let began = Instant::now();
-        let since = if wants_totals.load(Ordering::Relaxed) { Since::Start } else { Since::Window };
+        let wanted = *wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let data = match bytes {
             Ok(bytes) => analysis
-                .analyse(bytes, since)
+                .analyse(bytes, wanted)
                 .map(Box::new)
                 .map_err(|error: AnalysisError| error.to_string()),
             Err(error) => Err(format!("the last stretch can't be encoded: {error}")),
@@ -170,7 +169,8 @@ struct Watch {
     session: Option<JoinHandle<anyhow::Result<EndedSession<()>>>>,
     /// The command, once it has ended and its session has.
     command: Option<EndedCommand>,
-    wants_totals: Arc<AtomicBool>,
+    /// What the next update is to have.
+    wanted: Arc<Mutex<Wanted>>,
     refresh: Duration,
     ends_with_target: bool,
     /// Why recording has ended, if it has.
@@ -231,8 +231,12 @@ impl Watch {
             Input::Gone => return Next::Leave,
         };
         let action = self.view.handle_key(key, self.data.as_deref());
-        let is_wanted = self.view.since() == Since::Start;
-        if self.wants_totals.swap(is_wanted, Ordering::Relaxed) != is_wanted {
+        let wanted = self.view.wanted();
+        let before = std::mem::replace(
+            &mut *self.wanted.lock().unwrap_or_else(PoisonError::into_inner),
+            wanted,
+        );
+        if before != wanted {
             self.next = Instant::now();
         }
         match action {

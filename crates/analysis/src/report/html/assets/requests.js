@@ -112,7 +112,7 @@ function table(entry) {
 function notes(entry) {
   const words = [];
   if (!entry.roles_known) {
-    words.push(`Nothing tells who asks and who serves at a ${entry.serving_end}: these may be waits for the next request.`);
+    words.push(`Nothing tells who asks and who serves (${entry.serving_end}): these may be waits for the next request.`);
   }
   if (entry.start_unseen > 0) {
     words.push(`${count(entry.start_unseen, 'request', 'requests')} came while the server was awake: they count from when the client fell asleep, and took longer.`);
