@@ -54,6 +54,9 @@ pub enum TargetError {
         /// Why the path is no cgroup.
         why: String,
     },
+    /// The path may be a cgroup or not.
+    #[error("cannot look up the cgroup {}: no answer from its file system", .0.display())]
+    Silent(PathBuf),
     /// There is no such container.
     #[error(transparent)]
     Container(#[from] FindContainerError),

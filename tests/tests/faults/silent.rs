@@ -181,6 +181,17 @@ fn a_command_that_lies_on_a_silent_file_system_ends_the_start_with_one_line() ->
     Ok(())
 }
 
+#[test]
+fn a_cgroup_on_a_silent_file_system_ends_the_start_with_one_line() -> Result<()> {
+    let silent = Silent::start("root", "run")?;
+    let path = silent.server.directory().join("file");
+    let offwake = Offwake::profile()?.args(["-d", "1s", "--cgroup"]).arg(&path);
+    let outcome = offwake.start()?.outcome_within(IN_TIME)?;
+    eprintln!("{:?}: {}", outcome.ran_for, outcome.stderr);
+    let words = format!("the cgroup {}: no answer from its file system", path.display());
+    outcome.check_failure(1, &[&words])
+}
+
 /// An engine's socket is where the caller says, and the caller's own directory is where sessions put it.
 #[test]
 fn the_socket_of_an_engine_on_a_silent_file_system_is_not_waited_for() -> Result<()> {
