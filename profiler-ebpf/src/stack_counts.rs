@@ -41,9 +41,11 @@ pub struct StackCounters {
     pub by_registers_checked: [u64; STACK_KINDS],
     /// Those of them whose stack turned out to be another. Of user stacks only user space knows.
     pub by_registers_mismatched: [u64; STACK_KINDS],
+    /// User stacks that were not copied, by chance, as the ring of copies was more than half full.
+    pub thinned_out: u64,
 }
 
 const _: () = {
-    assert!(size_of::<StackCounters>() == (7 * STACK_KINDS + 2) * 8);
+    assert!(size_of::<StackCounters>() == (7 * STACK_KINDS + 3) * 8);
     assert!(StackKind::WakeInSoftirq as usize + 1 == STACK_KINDS);
 };

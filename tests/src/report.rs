@@ -255,6 +255,8 @@ pub struct StackCounts {
     pub over_budget: u64,
     /// Kinds of stacks of single threads of which all are walked, as too many disagreed.
     pub distrusted: u64,
+    /// User stacks left out by chance, as there was no time to unwind more.
+    pub thinned_out: u64,
 }
 
 /// A thread of which a kind of stacks was walked every time.

@@ -1,11 +1,13 @@
 //! Loss that is forced: it is counted, dated and said, and what is left is still true.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, process::Command, time::Duration};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     case::{Case, WINDOW, duration_argument},
     offwake::{Offwake, Outcome},
+    process::Process,
+    programs,
     report::{Report, Waits},
     workload::Workload,
 };
@@ -69,6 +71,59 @@ fn a_ring_of_copies_that_is_full_costs_stacks_and_nothing_else() -> Result<()> {
     let own: Vec<_> = report.waits.iter().filter(is_own).collect();
     ensure!(!own.is_empty() && own.iter().all(failed), "{own:?}");
     report.check_only_each_other(client, server, "pipe")
+}
+
+/// Each wait of two processes that switch as fast as they can is copied here, which is more than can be
+/// unwound. Copies are left out before the ring is full, by chance: both processes have stacks, and both
+/// lack some. All of their waits are there.
+#[test]
+fn stacks_that_can_not_be_unwound_in_time_are_left_out_of_all_threads_alike() -> Result<()> {
+    let workload = Workload::start("ping-pong")?;
+    let ring = ["--stacks", "exact", "--budget", "none", "--copy-ring-size", "1M"];
+    let outcome = profile(&workload, &ring)?;
+    let report = outcome.report("x.json")?;
+    let thinned_out = report.meta.stack_counts.thinned_out;
+    ensure!(thinned_out > 0, "nothing was left out: {:?}", report.meta.stack_counts);
+    ensure!(report.loss_count("ring_full_copy") == 0, "{:?}", report.loss);
+    let line = format!("{thinned_out} user stacks were not taken, of all threads alike");
+    ensure!(outcome.terminal().contains(&line), "no {line:?}: {}", outcome.terminal());
+    let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
+    let has_failed = |waits: &&Waits| waits.stack.iter().any(|f| f == "[user stack failed]");
+    for tid in [ping, pong] {
+        let own: Vec<_> = report.waits.iter().filter(|waits| waits.tid == tid).collect();
+        let failed: u64 = own.iter().copied().filter(has_failed).map(|waits| waits.count).sum();
+        let all: u64 = own.iter().map(|waits| waits.count).sum();
+        ensure!(0 < failed && failed < all, "of {all} waits of {tid}, {failed} have no stack");
+    }
+    report.check_only_each_other(ping, pong, "pipe")
+}
+
+/// A database with eight clients, and 400 threads in groups that send each other bytes, are more than two
+/// CPUs have time for, and new threads are when most stacks are copied: none is in the cache.
+#[test]
+fn beside_a_database_and_400_threads_that_talk_nothing_is_lost() -> Result<()> {
+    const BEGINNINGS: u32 = 3;
+    let postgres = programs::postgres()?;
+    let host = postgres.directory().display().to_string();
+    let server = ["-h", &host, "-U", "postgres", "postgres"];
+    let fill = Command::new("pgbench").args(["-i", "-q", "-s", "4"]).args(server).output()?;
+    ensure!(fill.status.success(), "{fill:?}");
+    let running = Offwake::record()?.args(["-a", "-o", "x.offwake"]).start_recording()?;
+    let mut clients =
+        Process::start("pgbench", &[&["-c", "8", "-T", "600"], &server[..]].concat())?;
+    for _ in 0..BEGINNINGS {
+        let mut talk = Command::new("perf");
+        talk.args(["bench", "sched", "messaging", "-t", "-g", "10", "-l", "100"]);
+        let talk = talk.output().context("cannot run perf")?;
+        ensure!(talk.status.success(), "{talk:?}");
+    }
+    clients.end()?;
+    // The ledgers close: `report_on` sees to it.
+    let (_, report) = running.interrupt()?.report_on("x.offwake")?;
+    let loss = &report.loss;
+    ensure!(loss.records == 0 && loss.gaps == 0, "{loss:?}");
+    ensure!(report.loss_count("ring_full_copy") == 0, "{loss:?}");
+    Ok(())
 }
 
 /// The same load with rings as they are made: whatever is lost is said, and the rest is true.

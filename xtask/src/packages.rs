@@ -1,8 +1,8 @@
 //! Debian packages that the tests need beyond what a build does, all in this one place.
 
 /// Go has the reader of profiles for pprof; the servers and musl's compiler are what is unwound, and gdb
-/// unwinds it too. Docker runs containers of busybox.
-const FOR_LIVE_TESTS: [&str; 13] = [
+/// unwinds it too. Docker runs containers of busybox. perf has a load of many threads that talk.
+const FOR_LIVE_TESTS: [&str; 14] = [
     "busybox-static",
     "chromium",
     "chromium-driver",
@@ -10,6 +10,7 @@ const FOR_LIVE_TESTS: [&str; 13] = [
     "gdb",
     "golang-go",
     "librsvg2-bin",
+    "linux-perf",
     "musl-tools",
     "nginx-light",
     "postgresql",

@@ -32,6 +32,8 @@ pub struct StackCounts {
     pub over_budget: u64,
     /// Kinds of stacks of single threads that are walked every time, as too many disagreed.
     pub distrusted: u64,
+    /// User stacks that were not copied, by chance, as those before them had not been unwound yet.
+    pub thinned_out: u64,
 }
 
 /// The time that the programs ran, by the kernel's own statistics. Those cost time themselves, so they
@@ -56,7 +58,7 @@ pub struct ProfilerCost {
 }
 
 impl ProfilerCost {
-    const NAMES: [&'static str; 19] = [
+    const NAMES: [&'static str; 20] = [
         "user_stacks_recognised",
         "user_stacks_taken",
         "user_stacks_checked",
@@ -76,10 +78,12 @@ impl ProfilerCost {
         "kernel_stacks_by_registers",
         "kernel_stacks_by_registers_checked",
         "kernel_stacks_by_registers_disagreed",
+        "stacks_thinned_out",
     ];
 
-    fn numbers(&mut self) -> [&mut u64; 19] {
-        let Self { stacks: StackCounts { user, kernel, over_budget, distrusted }, programs } = self;
+    fn numbers(&mut self) -> [&mut u64; 20] {
+        let Self { stacks, programs } = self;
+        let StackCounts { user, kernel, over_budget, distrusted, thinned_out } = stacks;
         [
             &mut user.recognised,
             &mut user.taken,
@@ -100,6 +104,7 @@ impl ProfilerCost {
             &mut kernel.by_registers,
             &mut kernel.by_registers_checked,
             &mut kernel.by_registers_disagreed,
+            thinned_out,
         ]
     }
 

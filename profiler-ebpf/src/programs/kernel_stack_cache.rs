@@ -21,7 +21,7 @@ use profiler_ebpf::{
 use super::{
     budget::{self, Need},
     config::{CONFIG, frozen},
-    detail,
+    copy_ring, detail,
     frame_slots::{
         self, FrameSlots, TopIndex, read_below_softirq, read_kernel_top, scratch_for_kind,
     },
@@ -389,8 +389,18 @@ pub fn decide_check(cache: &mut KernelStackCache, kind: u32, now: u64) -> bool {
     if cache.checked[index] >= FIRST_CHECKS && !is_drawn(cache.checked_at[index], now) {
         return false;
     }
+    // To check a user stack takes a copy.
+    if is_user(kind) && !copy_ring::has_room_for_check() {
+        return false;
+    }
     cache.checked_at[index] = (now >> CHECK_PAUSE_SHIFT) as u32;
     budget::has_budget(now)
+}
+
+/// Whether a kind of stacks, one of [`StackKind`], is of user halves.
+#[inline(always)]
+fn is_user(kind: u32) -> bool {
+    kind == StackKind::WaitUser as u32 || kind == StackKind::WakeUser as u32
 }
 
 /// Whether a cache hit is drawn at random, and the last check is long enough ago. With a share of

@@ -5,6 +5,7 @@ mod atomic;
 pub mod budget;
 pub mod code_epoch;
 pub mod config;
+mod copy_ring;
 pub mod current_task;
 pub mod detail;
 mod epoll;

@@ -28,6 +28,7 @@ use super::{
     budget::{self, Need},
     code_epoch,
     config::{CONFIG, frozen},
+    copy_ring,
     frame_slots::{StackTop, fingerprint_slots, scratch_for_kind},
     kernel_stack_cache::{self, KernelStackCache},
     maps::{CALL_SITES, COPY_COUNTS, COPY_REQUESTS, STACK_COPIES, STACK_TOPS},
@@ -322,10 +323,13 @@ fn far_fingerprint(stack: &CachedStack, sp: u64) -> u64 {
     finish_fingerprint(fingerprint)
 }
 
-/// Makes and sends the copy that is requested. Returns its id, or [`NO_STACK`] if there was no room
-/// in the ring, which is counted.
+/// Makes and sends the copy that is requested. Returns its id, or [`NO_STACK`] if there was too little
+/// room in the ring, which is counted.
 #[inline(always)]
 fn copy(scratch: Scratch) -> u64 {
+    if !copy_ring::draw_copy() {
+        return NO_STACK;
+    }
     let Some(request) = copy_request(scratch as u32) else { return NO_STACK };
     match (request.python_hash, request.size) {
         (0, copy_size::SHORT) => copy_pages::<{ copy_size::PAGES[0] + 1 }, 0>(scratch),

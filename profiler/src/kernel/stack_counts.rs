@@ -63,6 +63,7 @@ impl StackCountReader {
             add_kinds(&mut stacks.kernel, cpu, |kind| !is_user(kind));
             stacks.over_budget += cpu.over_budget;
             stacks.distrusted += cpu.distrusted;
+            stacks.thinned_out += cpu.thinned_out;
         }
         Ok(stacks)
     }

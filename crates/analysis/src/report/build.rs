@@ -122,8 +122,14 @@ fn stack_counts(counts: StackCounts) -> StackCountsEntry {
         by_registers_checked: counts.by_registers_checked,
         by_registers_disagreed: counts.by_registers_disagreed,
     };
-    let StackCounts { user, kernel, over_budget, distrusted } = counts;
-    StackCountsEntry { user: half(user), kernel: half(kernel), over_budget, distrusted }
+    let StackCounts { user, kernel, over_budget, distrusted, thinned_out } = counts;
+    StackCountsEntry {
+        user: half(user),
+        kernel: half(kernel),
+        over_budget,
+        distrusted,
+        thinned_out,
+    }
 }
 
 fn mismatched_threads(recording: &Recording) -> Vec<MistakenThread> {

@@ -116,6 +116,8 @@ pub struct StackCountsEntry {
     /// Kinds of stacks of single threads (the user or the kernel half, waiting or waking) that are walked
     /// every time, as too many disagreed.
     pub distrusted: u64,
+    /// User stacks that were not taken, by chance, as those before them had not been unwound yet.
+    pub thinned_out: u64,
 }
 
 /// A thread of which a kind of stacks was walked every time.

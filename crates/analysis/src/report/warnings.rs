@@ -59,6 +59,12 @@ fn warnings(report: &Report) -> Vec<String> {
             stacks.over_budget
         ));
     }
+    if stacks.thinned_out > 0 {
+        say(format!(
+            "{} user stacks were not taken, of all threads alike: there was no time to unwind more",
+            stacks.thinned_out
+        ));
+    }
     let overhead = report.meta.overhead.as_ref();
     if let Some(line) = overhead.and_then(|o| describe_given_up(o, report.window.start_ns)) {
         say(line);
