@@ -1,6 +1,7 @@
 //! Running the real offwake.
 
 use std::{
+    env,
     ffi::OsStr,
     fs::{self, File},
     io::{Read, Seek},
@@ -83,7 +84,12 @@ impl Offwake {
         let held = paths::scratch_directory()?;
         let mut offwake = Self::in_directory(held.path())?;
         offwake.held = Some(held);
-        Ok(offwake.arg(command))
+        let offwake = offwake.arg(command);
+        // Where user stacks are unwound by frame pointers alone.
+        Ok(match env::var_os("OFFWAKE_TEST_UNWIND") {
+            Some(method) => offwake.arg("--unwind").arg(method),
+            None => offwake,
+        })
     }
 
     /// offwake with no arguments yet, run in `directory`.

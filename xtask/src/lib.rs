@@ -14,7 +14,7 @@ pub mod process_tree;
 pub mod python;
 pub mod root;
 pub mod signal;
-mod source_digest;
+pub mod source_digest;
 mod toolchain;
 pub mod workloads;
 pub mod workspace;

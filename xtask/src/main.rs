@@ -49,6 +49,9 @@ enum Task {
         /// of CPUs alone are run
         #[arg(long, value_delimiter = ',')]
         cpus: Vec<vm::Cpus>,
+        /// Debian's kernel for arm64 on an emulated machine of that kind, and no other
+        #[arg(long, conflicts_with_all = ["releases", "cpus"])]
+        arm64: bool,
     },
     /// Measure what offwake costs
     #[command(disable_help_flag = true)]
@@ -80,7 +83,8 @@ fn main() -> ExitCode {
         Task::Run { arguments } if arguments.is_empty() => run::profile_demo(),
         Task::Run { arguments } => run::run_offwake(&arguments),
         Task::Test => test::test().map(|()| ExitCode::SUCCESS),
-        Task::Vm { releases, cpus } => {
+        Task::Vm { arm64: true, .. } => vm::test_arm64().map(|()| ExitCode::SUCCESS),
+        Task::Vm { releases, cpus, arm64: false } => {
             vm::test_releases(&releases, &cpus).map(|()| ExitCode::SUCCESS)
         }
         Task::Bench { arguments } => bench::bench(&arguments),

@@ -114,7 +114,7 @@ pub fn build_live_tests(names: &BTreeSet<&str>) -> anyhow::Result<BTreeMap<Strin
 }
 
 /// The program that a message of cargo's is about, if it is about one.
-fn parse_executable(message: &str) -> Option<(String, PathBuf)> {
+pub fn parse_executable(message: &str) -> Option<(String, PathBuf)> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     let name = message["target"]["name"].as_str()?;
     Some((name.to_owned(), PathBuf::from(message["executable"].as_str()?)))

@@ -13,14 +13,15 @@ use super::{
 use xtask::{apt, command, kernel_half, workspace};
 
 /// What rustc calls it.
-const TARGET: &str = "aarch64-unknown-linux-gnu";
+pub(super) const TARGET: &str = "aarch64-unknown-linux-gnu";
 
 /// Compiles what is C among the dependencies.
-const C_COMPILER: &str = "aarch64-linux-gnu-gcc";
-const PACKAGES: [&str; 3] = [archive::PACKAGE, "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
+pub(super) const C_COMPILER: &str = "aarch64-linux-gnu-gcc";
+pub(super) const PACKAGES: [&str; 3] =
+    [archive::PACKAGE, "gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 
 /// The kernel whose types are looked at.
-const RELEASE: Release = Release::new(6, 12);
+pub(super) const RELEASE: Release = Release::new(6, 12);
 
 /// Checks, as a step of `cargo xtask test`, that offwake compiles for aarch64.
 ///

@@ -14,12 +14,8 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use super::{cpus::Cpus, kernel::Kernel, transcript::Transcript};
+use super::{archive::Architecture, cpus::Cpus, kernel::Kernel, transcript::Transcript};
 use xtask::{apt, command};
-
-/// Debian's name for the emulator of this machine's kind.
-const PACKAGE: &str = "qemu-system-x86";
-const NAME: &str = "qemu-system-x86_64";
 
 const MEBIBYTES: &str = "2000";
 
@@ -34,10 +30,33 @@ const GUEST_OUTPUT: &str = "said.txt";
 const CONSOLE: &str = "console.txt";
 const COMPLAINTS: &str = "emulator.txt";
 
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable";
+const KERNEL_ARGUMENTS: &str = "quiet panic=-1";
 
-/// Where the emulator is.
-pub enum EmulatorProgram {
+impl Architecture {
+    /// Debian's name for its emulator.
+    fn emulator_package(self) -> &'static str {
+        match self {
+            Self::Amd64 => "qemu-system-x86",
+            Self::Arm64 => "qemu-system-arm",
+        }
+    }
+
+    fn emulator_name(self) -> &'static str {
+        match self {
+            Self::Amd64 => "qemu-system-x86_64",
+            Self::Arm64 => "qemu-system-aarch64",
+        }
+    }
+}
+
+/// The emulator of a kind of machine.
+pub struct EmulatorProgram {
+    architecture: Architecture,
+    place: Place,
+}
+
+/// Where it is.
+enum Place {
     /// The emulator is installed on this machine.
     Installed,
     /// The emulator was unpacked in a folder, with the libraries that this machine lacks.
@@ -51,24 +70,28 @@ impl EmulatorProgram {
     /// # Errors
     ///
     /// When it can't be had.
-    pub fn find_or_install(folder: &Path) -> anyhow::Result<Self> {
-        if command::find_program(NAME).is_some() {
-            return Ok(Self::Installed);
+    pub fn find_or_install(architecture: Architecture, folder: &Path) -> anyhow::Result<Self> {
+        if command::find_program(architecture.emulator_name()).is_some() {
+            return Ok(Self { architecture, place: Place::Installed });
         }
-        let root = folder.join("emulator");
+        let root = folder.join(match architecture {
+            Architecture::Amd64 => "emulator",
+            Architecture::Arm64 => "emulator-arm64",
+        });
         if !root.try_exists()? {
-            apt::unpack(PACKAGE, &root)?;
+            apt::unpack(architecture.emulator_package(), &root)?;
         }
-        Ok(Self::Unpacked(root))
+        Ok(Self { architecture, place: Place::Unpacked(root) })
     }
 
     fn command(&self) -> Command {
-        let Self::Unpacked(root) = self else { return Command::new(NAME) };
+        let name = self.architecture.emulator_name();
+        let Place::Unpacked(root) = &self.place else { return Command::new(name) };
         let usr = root.join("usr");
         // Some packages still put theirs where they were before `/lib` became `/usr/lib`.
         let libraries = [&usr, root].map(|above| above.join("lib").join("x86_64-linux-gnu"));
         let libraries = libraries.map(PathBuf::into_os_string).join(OsStr::new(":"));
-        let mut command = Command::new(usr.join("bin").join(NAME));
+        let mut command = Command::new(usr.join("bin").join(name));
         command.env("LD_LIBRARY_PATH", libraries);
         // Firmware that this machine has already was not unpacked.
         for share in [&usr.join("share"), Path::new("/usr/share")] {
@@ -123,7 +146,8 @@ impl Guest<'_> {
             [GUEST_OUTPUT, CONSOLE, COMPLAINTS].map(|name| self.folder.join(name));
         // What a guest said before would be taken for this one's words until it has found its own.
         remove_files(&[&said, &console])?;
-        let mut emulator = Emulator::start(self.command(), &complaints)?;
+        let mut emulator = Emulator::start(self.command(), &complaints)
+            .with_context(|| self.emulator.architecture.emulator_name().to_owned())?;
         let mut heard = (0, Instant::now());
         loop {
             let ended = emulator.0.try_wait().context("cannot wait for the emulator")?;
@@ -171,7 +195,7 @@ impl Guest<'_> {
             // With hardware's help a machine within a machine may hang, and needs rights of its own. With
             // a thread for each CPU, one may meet a breakpoint that another has taken back from the
             // kernel's code already, as each attached program has it rewritten: seen to panic.
-            .args(["-accel", "tcg,thread=single", "-cpu", "max", "-m", MEBIBYTES])
+            .args(["-accel", "tcg,thread=single", "-m", MEBIBYTES])
             .args(["-smp", &self.cpus.argument()])
             .args(["-nodefaults", "-display", "none", "-no-reboot"])
             // What a guest syncs need not be on this machine's disk, which may be busy.
@@ -184,10 +208,27 @@ impl Guest<'_> {
             .arg(&self.kernel.image)
             .arg("-initrd")
             .arg(self.image)
+            .args(["-serial", &file(CONSOLE)]);
+        match self.emulator.architecture {
             // The guest sees this machine's counter. Left alone it distrusts it, or gets its rate wrong
             // where the emulator is kept waiting: its seconds would be others than ours.
-            .args(["-append", &format!("{KERNEL_ARGUMENTS} tsc_early_khz={}", counter_khz())])
-            .args(["-serial", &file(CONSOLE), "-serial", &file(GUEST_OUTPUT)]);
+            Architecture::Amd64 => {
+                let clock = format!("tsc=reliable tsc_early_khz={}", counter_khz());
+                command
+                    .args(["-cpu", "max"])
+                    .args(["-append", &format!("console=ttyS0 {KERNEL_ARGUMENTS} {clock}")])
+                    .args(["-serial", &file(GUEST_OUTPUT)]);
+            }
+            // To sign return addresses takes the emulator most of its time. The machine has one serial line
+            // of its own; what the kernel does not know it hands to the first process as a variable.
+            Architecture::Arm64 => {
+                command
+                    .args(["-machine", "virt", "-cpu", "max,pauth=off"])
+                    .args(["-append", &format!("console=ttyAMA0 {KERNEL_ARGUMENTS} said=ttyS0")])
+                    .args(["-chardev", &format!("file,id=said,path={GUEST_OUTPUT}")])
+                    .args(["-device", "pci-serial,chardev=said"]);
+            }
+        }
         command
     }
 }
@@ -243,7 +284,7 @@ impl Emulator {
         let complaints = File::create(complaints)
             .with_context(|| format!("cannot create {}", complaints.display()))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints);
-        let child = command.spawn().with_context(|| format!("cannot run {NAME}"))?;
+        let child = command.spawn().context("cannot run the emulator")?;
         Ok(Self(child))
     }
 }

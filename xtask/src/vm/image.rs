@@ -12,19 +12,24 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-use super::task::Task;
+use super::{archive::Architecture, task::Task};
 use xtask::command;
 
 /// Debian packages that it is made of and with.
 pub const PACKAGES: [&str; 4] = ["binutils", "busybox-static", "cpio", "xz-utils"];
 
-const BUSYBOX: &str = "/bin/busybox";
+/// This machine's own shell for guests of its kind.
+pub const BUSYBOX: &str = "/bin/busybox";
+
+/// Where the packages for compiling for arm64 have that machine's libraries.
+const ARM64_LIBRARIES: &str = "/usr/aarch64-linux-gnu/lib";
 
 /// Empty folders that something is mounted on, or that programs want.
 const FOLDERS: [&str; 9] = ["dev", "disk", "etc", "proc", "root", "scratch", "sys", "tests", "tmp"];
 
 /// A root that grows file by file.
 pub struct GuestRoot {
+    architecture: Architecture,
     folder: PathBuf,
 }
 
@@ -34,17 +39,21 @@ impl GuestRoot {
     /// # Errors
     ///
     /// When it can't be written.
-    pub fn begin(folder: &Path) -> anyhow::Result<Self> {
+    pub fn begin(
+        architecture: Architecture,
+        busybox: &Path,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
         if folder.exists() {
             fs::remove_dir_all(folder)
                 .with_context(|| format!("cannot remove {}", folder.display()))?;
         }
-        let root = Self { folder: folder.to_owned() };
+        let root = Self { architecture, folder: folder.to_owned() };
         for name in FOLDERS {
             fs::create_dir_all(folder.join(name))
                 .with_context(|| format!("cannot create {}", folder.display()))?;
         }
-        root.copy(Path::new(BUSYBOX), "bin/busybox")?;
+        root.copy(busybox, "bin/busybox")?;
         root.write("init", include_str!("init.sh"))?;
         fs::set_permissions(folder.join("init"), fs::Permissions::from_mode(0o755))?;
         Ok(root)
@@ -58,9 +67,12 @@ impl GuestRoot {
     pub fn add_program(&self, program: &Path, name: &str) -> anyhow::Result<()> {
         let to = self.copy(program, name)?;
         // Nobody reads it there, and all of it has to fit into memory. Names stay.
-        command::run(Command::new("strip").arg("--strip-debug").arg(&to))?;
-        for library in libraries(program)? {
-            let name = library.strip_prefix("/").unwrap_or(&library).to_string_lossy().into_owned();
+        let (strip, libraries) = match self.architecture {
+            Architecture::Amd64 => ("strip", libraries(program)?),
+            Architecture::Arm64 => ("aarch64-linux-gnu-strip", arm64_libraries(program)?),
+        };
+        command::run(Command::new(strip).arg("--strip-debug").arg(&to))?;
+        for (library, name) in libraries {
             if !self.folder.join(&name).exists() {
                 self.copy(&library, &name)?;
             }
@@ -132,11 +144,29 @@ fn collect(root: &Path, folder: &Path, names: &mut BTreeSet<PathBuf>) -> anyhow:
     Ok(())
 }
 
-/// The libraries that a program loads, its loader included, by the paths that it finds them at.
-fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
+/// The libraries that a program loads, its loader included, with the names in the guest at which it finds
+/// them.
+fn libraries(program: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
     let text = command::output(Command::new("ldd").env("LC_ALL", "C").arg(program))
         .with_context(|| format!("cannot tell what {} loads", program.display()))?;
-    Ok(text.lines().filter_map(path_in).collect())
+    let name = |path: &Path| path.strip_prefix("/").unwrap_or(path).to_string_lossy().into_owned();
+    Ok(text.lines().filter_map(path_in).map(|path| (path.clone(), name(&path))).collect())
+}
+
+/// The same of a program for arm64. What these load is among them: there is no more than C's and the
+/// compiler's own.
+fn arm64_libraries(program: &Path) -> anyhow::Result<Vec<(PathBuf, String)>> {
+    let mut readelf = Command::new("aarch64-linux-gnu-readelf");
+    let text = command::output(readelf.env("LC_ALL", "C").arg("--dynamic").arg(program))
+        .with_context(|| format!("cannot tell what {} loads", program.display()))?;
+    let needed = text.lines().filter_map(needed_in);
+    let names = needed.chain(["ld-linux-aarch64.so.1", "libc.so.6"]);
+    Ok(names.map(|name| (Path::new(ARM64_LIBRARIES).join(name), format!("lib/{name}"))).collect())
+}
+
+/// The name in a line of `readelf` about a library that is loaded.
+fn needed_in(line: &str) -> Option<&str> {
+    line.split_once("(NEEDED)")?.1.split_once('[')?.1.strip_suffix(']')
 }
 
 /// The path in a line of `ldd`; none for the library that the kernel brings.
@@ -148,6 +178,14 @@ fn path_in(line: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn libraries_are_found_in_what_readelf_says() {
+        let line = " 0x0000000000000001 (NEEDED)             Shared library: [libgcc_s.so.1]";
+        assert_eq!(needed_in(line), Some("libgcc_s.so.1"));
+        let other = " 0x000000000000000e (SONAME)             Library soname: [libc.so.6]";
+        assert_eq!(needed_in(other), None);
+    }
 
     #[test]
     fn libraries_are_found_in_what_ldd_says() {

@@ -25,7 +25,8 @@ for module in /modules/*; do insmod "$module"; done
 # An emulated CPU takes long for anything; the kernel would stop sampling on account of that.
 echo 0 > /proc/sys/kernel/perf_cpu_time_max_percent
 
-exec 3> /dev/ttyS1
+# An emulated arm64 machine has one line of its own, and says which other one this is.
+exec 3> "/dev/${said:-ttyS1}"
 seconds() { cut -d . -f 1 /proc/uptime; }
 
 while read -r name limit command; do

@@ -97,6 +97,11 @@ pub const TESTS: [LiveTest; 20] = [
 ];
 
 impl LiveTest {
+    /// The program that it is in.
+    pub fn program(&self) -> &'static str {
+        self.program
+    }
+
     /// `program::name`
     pub fn title(&self) -> String {
         format!("{}::{}", self.program, self.name)
@@ -121,6 +126,13 @@ impl LiveTest {
 pub fn tests_with(cpus: Cpus) -> impl Iterator<Item = &'static LiveTest> {
     const ALL: &[LiveTest] = &TESTS;
     ALL.iter().filter(move |test| cpus == Cpus::USUAL || test.guests == Guests::All)
+}
+
+/// The tests for an emulated arm64 machine: not those about a disk, and CPUs come and go here otherwise.
+pub fn tests_on_arm64() -> impl Iterator<Item = &'static LiveTest> {
+    const ALL: &[LiveTest] = &TESTS;
+    let is_in_memory = |test: &&LiveTest| matches!(test.files, Files::InMemory);
+    ALL.iter().filter(is_in_memory).filter(|test| !["cpus", "faults"].contains(&test.program))
 }
 
 /// The programs that the tests are in.

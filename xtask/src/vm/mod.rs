@@ -7,6 +7,7 @@
 
 mod aarch64;
 mod archive;
+mod arm64;
 mod cpus;
 mod disk;
 mod doctor;
@@ -34,6 +35,7 @@ use anyhow::{Context as _, bail};
 
 pub use aarch64::check as check_aarch64;
 use archive::Architecture;
+pub use arm64::test as test_arm64;
 pub use cpus::Cpus;
 use doctor::Findings;
 use emulator::{EmulatorProgram, EndedBeforeBoot, Guest};
@@ -63,7 +65,7 @@ pub fn test_releases(releases: &[Release], cpus: &[Cpus]) -> anyhow::Result<()> 
     let packages = [archive::PACKAGE, disk::PACKAGE];
     let packages = packages.into_iter().chain(image::PACKAGES);
     apt::install(&packages.map(str::to_owned).collect::<Vec<_>>())?;
-    let emulator = EmulatorProgram::find_or_install(&folder)?;
+    let emulator = EmulatorProgram::find_or_install(Architecture::Amd64, &folder)?;
     build::build()?;
 
     let mut releases = releases.to_vec();
@@ -116,7 +118,8 @@ pub fn test_default_releases() -> anyhow::Result<()> {
 
 /// What all guests run.
 fn guest_root(folder: &Path) -> anyhow::Result<GuestRoot> {
-    let root = GuestRoot::begin(&folder.join("root"))?;
+    let root =
+        GuestRoot::begin(Architecture::Amd64, Path::new(image::BUSYBOX), &folder.join("root"))?;
     root.add_program(&workspace::offwake_binary()?, "bin/offwake")?;
     let programs = workloads::build_live_tests(&live_tests::programs())?;
     for (name, path) in &programs {
