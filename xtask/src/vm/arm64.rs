@@ -165,7 +165,9 @@ fn report(transcript: &Transcript, tasks: &[Task]) -> anyhow::Result<()> {
         match transcript.ended.get(&task.name) {
             Some(ended) if task.name == DOCTOR => {
                 println!("{}", ended.output);
-                (ended.status != 0).then(|| failed.push(task.name.clone()));
+                if ended.status != 0 {
+                    failed.push(task.name.clone());
+                }
             }
             Some(ended) if live_tests::has_passed(ended.status, &ended.output) => {
                 println!("{}: passed in {} s", task.name, ended.seconds);
