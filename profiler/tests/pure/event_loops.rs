@@ -190,6 +190,30 @@ fn where_no_end_is_known_what_was_asked_for_the_client_counts() {
     assert_eq!(behind_server().forget_roles().blame(), expected);
 }
 
+/// U's answer comes as the loop is about to sleep, after it has passed V's on to B: the loop never was blocked, but it
+/// began another slice.
+#[test]
+fn what_comes_just_before_the_loop_sleeps_begins_a_slice() {
+    let blame = |last: u32, life_of_u: &str| {
+        let mut scene = Scene::new(24)
+            .thread(A, RECVFROM, "##...................###", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..##............##.r####", &[A, V, last])
+            .thread(B, RECVFROM, "##...............#######", &[LOOP])
+            .thread(V, RECVFROM, "################________", &[])
+            .thread(U, RECVFROM, life_of_u, &[LOOP]);
+        edit(&mut scene.recording, |waits| {
+            let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(LOOP)).expect("a poll");
+            last.off = last.wake.as_ref().expect("a wake").at;
+        });
+        scene.blame()
+    };
+    let expected = ticks(&[("work 20", 2), ("cpu_queue 20", 1), ("work 30", 16)]);
+    assert_eq!(blame(U, "...################....."), expected);
+    // Another request of B's: V's answer before it was not A's.
+    let expected = ticks(&[("work 20", 1), ("cpu_queue 20", 1), ("event_loop", 17)]);
+    assert_eq!(blame(B, "________________________"), expected);
+}
+
 /// A's request comes while the loop is awake for B, and the loop asks V for the one and U for the other.
 fn behind_two_servers(life_of_u: &str) -> Scene {
     Scene::new(24)
@@ -941,21 +965,24 @@ fn a_full_pool_is_waited_for() {
 #[test]
 fn of_two_threads_of_a_pool_that_get_done_at_once_either_may_have_done_the_job() {
     let (one, other) = (LOOP + 1, LOOP + 2);
-    let blame = |life_of_other: &str| {
+    let blame = |call: u32, life_of_other: &str, wakers_of_other: &[u32]| {
         Scene::new(24)
             .thread(A, RECVFROM, "###...###...........####", &[LOOP, LOOP])
             .thread(LOOP, EPOLL_WAIT, ".#.##.#..##.......######", &[other, A, one, A, one])
             .thread(one, FUTEX, "....##############......", &[LOOP])
-            .thread(other, FUTEX, life_of_other, &[])
+            .thread(other, call, life_of_other, wakers_of_other)
             .in_loop_process(&[LOOP, one, other])
             .blame_of_wait(1)
     };
     let nobodys = ticks(&[("event_loop", 9), ("work 20", 2)]);
-    assert_eq!(blame("###################....."), nobodys);
-    // It has lost its CPU since it put its result down.
-    assert_eq!(blame("###############rrrrr####"), nobodys);
-    // The other one has been done for long.
-    assert_eq!(blame("##......................"), ticks(&[("work 20", 2), ("work 21", 9)]));
+    assert_eq!(blame(FUTEX, "###################.....", &[]), nobodys);
+    // It has lost its CPU since it put its result down, or has waited for a lock.
+    assert_eq!(blame(FUTEX, "###############rrrrr####", &[]), nobodys);
+    assert_eq!(blame(FUTEX, "##................rrr###", &[one]), nobodys);
+    // The other one has been done for long, or has just got what its job needs, and no CPU yet.
+    let ones = ticks(&[("work 20", 2), ("work 21", 9)]);
+    assert_eq!(blame(FUTEX, "##......................", &[]), ones);
+    assert_eq!(blame(RECVFROM, "##................rrr###", &[V]), ones);
 }
 
 /// One thread of a pool gets A's job, and another one somebody else's right after: each asks a server. The first one has

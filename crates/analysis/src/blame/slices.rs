@@ -5,9 +5,9 @@
 //! loop  ..poll..[ its slice: works for A ]..poll..
 //! ```
 
-use offwake_recording::units::Timestamp;
+use offwake_recording::{Begin, units::Timestamp};
 
-use crate::timeline::{State, ThreadIndex, WaitIndex};
+use crate::timeline::{Interval, RunnableSince, State, ThreadIndex, WaitIndex, WakeUse, wake_use};
 
 use super::{Blame, IdleHint, WakeSource, pattern_analysis::PatternAnalysis, work_waits::WorkWait};
 
@@ -66,11 +66,44 @@ impl Blame<'_> {
         let track = &self.timeline.thread(thread)?.track;
         let end = track.count_begun_before(at, track.len());
         (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev().find_map(|place| {
-            let interval = track.get(place)?;
-            let State::Blocked(wait) = interval.state else { return None };
+            let wait = self.wait_ended_by(track.get(place)?)?;
             let (_, pattern) = self.pattern(wait)?;
             begins_slice(pattern).then_some((wait, pattern))
         })
+    }
+
+    /// Returns the wait that a thread came out of with an interval: that in which it was blocked, or one that
+    /// was over before it had left the CPU.
+    ///
+    /// ```text
+    /// normal     --+-- blocked --+-- runnable --+--     the first of the two
+    /// early    wake x-+-- runnable -------------+--     that one
+    /// ```
+    pub(super) fn wait_ended_by(&self, interval: Interval) -> Option<WaitIndex> {
+        match interval.state {
+            State::Blocked(wait) => Some(wait),
+            State::Runnable(RunnableSince::Woken(wait)) => {
+                self.early_wake_of(wait).is_some().then_some(wait)
+            }
+            State::Runnable(RunnableSince::Preempted(_))
+            | State::OnCpu
+            | State::Throttled(_)
+            | State::Lost
+            | State::Summed(_) => None,
+        }
+    }
+
+    /// Returns when a wait's blocked part ended, or when the wake came where it has none.
+    pub(super) fn end_of_blocked_part(&self, wait: WaitIndex) -> Option<Timestamp> {
+        let blocked = self.timeline.blocked_interval(wait).map(|blocked| blocked.to);
+        blocked.or_else(|| self.early_wake_of(wait))
+    }
+
+    /// Returns when a wait was ended that was over before its thread had left the CPU.
+    pub(super) fn early_wake_of(&self, wait: WaitIndex) -> Option<Timestamp> {
+        let row = self.recording.waits.rows().get(wait.0 as usize)?;
+        let is_early = row.begin() != Begin::Newborn && wake_use(row) == WakeUse::Early;
+        is_early.then(|| row.woken_at()).flatten()
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use offwake_recording::units::{Nanos, Timestamp};
 
-use crate::timeline::{Interval, State, ThreadIndex, WaitIndex};
+use crate::timeline::{Interval, RunnableSince, State, ThreadIndex, WaitIndex};
 
 use super::{
     super::{
@@ -350,7 +350,7 @@ impl<'b> Walker<'b> {
             .rev()
             .map_while(|place| track.get(place).filter(|interval| interval.to > answered))
             .any(|interval| {
-                let State::Blocked(wait) = interval.state else { return false };
+                let Some(wait) = self.blame.wait_ended_by(interval) else { return false };
                 let pattern = self.blame.pattern(wait).map(|(_, pattern)| pattern.work_wait);
                 interval.to <= busy_until
                     && matches!(pattern, Some(WorkWait::Request | WorkWait::External))
@@ -396,10 +396,8 @@ impl<'b> Walker<'b> {
     pub(super) fn may_other_have_answered(&self, wait: WaitIndex, leg: &Leg) -> bool {
         let timeline = self.blame.timeline;
         let tgid = |thread| timeline.process_of_thread(thread);
-        let (Some(process), Some(place)) = (tgid(leg.thread), timeline.blocked_interval(wait))
-        else {
-            return false;
-        };
+        let ended = self.blame.end_of_blocked_part(wait);
+        let (Some(process), Some(ended)) = (tgid(leg.thread), ended) else { return false };
         let answered = match self.blame.wake_source(wait) {
             WakeSource::Task(_) => self.blame.waker_thread(wait).map(|(thread, _)| thread),
             _ => None,
@@ -417,14 +415,27 @@ impl<'b> Walker<'b> {
         answering.len() > MAX_ANSWERING
             || answering.iter().any(|&server| {
                 // A thread of the pool hands its result over before it wakes the loop, and may have lost its CPU since.
-                let is_at_work = |state| match answered_process == Some(process) {
-                    true => !matches!(state, State::Blocked(_)),
-                    false => matches!(state, State::OnCpu | State::Summed(_)),
+                let is_at_work = |state| match (answered_process == Some(process), state) {
+                    (true, State::Runnable(RunnableSince::Woken(wait))) => {
+                        self.may_have_result_after(wait)
+                    }
+                    (true, state) => !matches!(state, State::Blocked(_)),
+                    (false, state) => matches!(state, State::OnCpu | State::Summed(_)),
                 };
                 is_other(server)
                     && !self.threads.is_waiter(server)
-                    && self.is_any_between(server, place.to, leg.to, is_at_work)
+                    && self.is_any_between(server, ended, leg.to, is_at_work)
             })
+    }
+
+    /// Returns whether a thread of a pool that has come out of a wait, but to no CPU yet, may have put a result down
+    /// before. What it waited for was for its job then, or was the job: not so a lock, which it may want right after.
+    fn may_have_result_after(&self, wait: WaitIndex) -> bool {
+        self.blame.early_wake_of(wait).is_some()
+            || self
+                .blame
+                .pattern(wait)
+                .is_none_or(|(_, pattern)| pattern.cause == Cause::Futex && !begins_slice(pattern))
     }
 
     /// Returns whether all threads that do jobs for the loop were at one all along, until the loop answered, and none
@@ -493,7 +504,7 @@ impl<'b> Walker<'b> {
         let begun = track.count_begun_before(ask.at, track.len());
         (begun..track.len()).take(MAX_SLICE_INTERVALS).find_map(|place| {
             let interval = track.get(place)?;
-            let State::Blocked(wait) = interval.state else { return None };
+            let wait = self.blame.wait_ended_by(interval)?;
             let (_, pattern) = self.blame.pattern(wait)?;
             let is_return = begins_slice(pattern)
                 || (pattern.source.is_none() && is_same_wait(self.blame.recording, wait, ask.wait));

@@ -543,7 +543,15 @@ impl<'b> Walker<'b> {
             let inside = stretch.since(interval.from).until(interval.to);
             match interval.state {
                 State::OnCpu => self.push_work(index, inside, left_with, at),
-                State::Runnable(queued) => self.walk_runnable(&leg, place, queued, inside),
+                State::Runnable(queued) => {
+                    self.walk_runnable(&leg, place, queued, inside);
+                    match self.walk_early_wake(interval, stretch, &leg) {
+                        WorkStep::NoWorkWait => {}
+                        WorkStep::Before(unexplained) => leg.unexplained = unexplained,
+                        WorkStep::Elsewhere(next) => return Some(next),
+                        WorkStep::Done => return None,
+                    }
+                }
                 State::Throttled(_) => {
                     self.push(BlameKind::External(External::Throttled), inside.length(), at);
                 }

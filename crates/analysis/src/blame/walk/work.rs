@@ -120,6 +120,36 @@ impl Walker<'_> {
         }
     }
 
+    /// Walks what comes before a wait for work that was over before the thread had left its CPU: what it was woken
+    /// by begins a slice as any other does.
+    ///
+    /// ```text
+    /// loop  ..poll..[ V's answer, for B ]x-+ runnable +-[ answers A ]..
+    /// U     ---- works, answers ---------+
+    /// ```
+    pub(super) fn walk_early_wake(
+        &mut self,
+        interval: Interval,
+        stretch: TimeRange,
+        leg: &Leg,
+    ) -> WorkStep {
+        let Some(wait) = self.blame.wait_ended_by(interval) else { return WorkStep::NoWorkWait };
+        let Some(woken) = self.blame.early_wake_of(wait) else { return WorkStep::NoWorkWait };
+        // Nothing is left of the stretch, or what is walked was done while the thread had no CPU.
+        if woken <= stretch.from || interval.to > stretch.to {
+            return WorkStep::NoWorkWait;
+        }
+        let rest = stretch.until(woken);
+        let nothing = rest.since(rest.to);
+        let step = self.walk_work_wait(wait, nothing, rest, leg);
+        if matches!(step, WorkStep::Elsewhere(_) | WorkStep::Done) {
+            let own_stack = self.blame.pattern(wait).map(|(_, pattern)| pattern.own_stack);
+            let awake = stretch.until(interval.from).since(woken);
+            self.push_work(leg.thread, awake, own_stack.unwrap_or(StackPairId::NONE), leg.at);
+        }
+        step
+    }
+
     /// Returns whether a wait, or what it says about the time before, may depend on who waits for the thread, or
     /// on how far back the walk goes.
     pub(super) fn may_be_work_wait(
@@ -129,7 +159,7 @@ impl Walker<'_> {
         at: ChainPosition,
         waits: u32,
     ) -> bool {
-        let State::Blocked(wait) = interval.state else { return false };
+        let Some(wait) = self.blame.wait_ended_by(interval) else { return false };
         if waits >= self.blame.limits.fan_out {
             return true;
         }
@@ -615,7 +645,7 @@ impl Walker<'_> {
             .rev()
             .map_while(|place| track.get(place).filter(|interval| interval.to > rest.from))
             .find_map(|interval| {
-                let State::Blocked(wait) = interval.state else { return None };
+                let wait = self.blame.wait_ended_by(interval)?;
                 let (_, pattern) = self.blame.pattern(wait).filter(|_| wait != last)?;
                 if !matches!(pattern.work_wait, WorkWait::Answer | WorkWait::OwnProcess) {
                     return None;
@@ -641,9 +671,10 @@ impl Walker<'_> {
             .rev()
             .map_while(move |place| track?.get(place).filter(|it| it.to >= awake_since))
             .filter_map(move |interval| {
-                let State::Blocked(wait) = interval.state else { return None };
+                let wait = self.blame.wait_ended_by(interval)?;
                 let (waker, _) = self.blame.recorded_waker_thread(wait)?;
-                self.threads.is_waiter(waker).then_some((thread, interval.to))
+                let ended = self.blame.early_wake_of(wait).unwrap_or(interval.to);
+                self.threads.is_waiter(waker).then_some((thread, ended))
             })
     }
 
@@ -663,7 +694,7 @@ impl Walker<'_> {
         let begun = track.count_begun_before(at, track.len());
         (begun..track.len()).take(MAX_SLICE_INTERVALS).find_map(|place| {
             let interval = track.get(place)?;
-            let State::Blocked(wait) = interval.state else { return None };
+            let wait = self.blame.wait_ended_by(interval)?;
             let (_, pattern) = self.blame.pattern(wait)?;
             begins_slice(pattern).then_some(interval.from)
         })
