@@ -184,7 +184,7 @@ fn a_command_that_lies_on_a_silent_file_system_ends_the_start_with_one_line() ->
 #[test]
 fn a_cgroup_on_a_silent_file_system_ends_the_start_with_one_line() -> Result<()> {
     let silent = Silent::start("root", "run")?;
-    let path = silent.server.directory().join("file");
+    let path = silent.server.directory().join("cgroup");
     let offwake = Offwake::profile()?.args(["-d", "1s", "--cgroup"]).arg(&path);
     let outcome = offwake.start()?.outcome_within(IN_TIME)?;
     eprintln!("{:?}: {}", outcome.ran_for, outcome.stderr);
