@@ -48,8 +48,9 @@ const RIGHT: f64 = 0.9;
 const RIGHT_BESIDE_OTHERS: f64 = 0.4;
 
 /// The same where requests wait for the one connection to each server: most of what these are asked wakes nobody. It was
-/// 13 to 90 % with nothing else on the machine.
-const RIGHT_IN_QUEUE: f64 = 0.05;
+/// 13 to 90 % with nothing else on the machine, and 2.3, 2.9 and 5.0 % of Node's client of the slower server on a slow one
+/// that was busy with other tests, with none wrong.
+const RIGHT_IN_QUEUE: f64 = 0.01;
 
 /// The part of all time that must be right where nobody else has the server ask an upstream, and the server's threads ask
 /// it: who hands a job to one of several idle threads need not wake the one that takes it, and another one may have lost its
