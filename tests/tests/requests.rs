@@ -15,6 +15,11 @@ use serde::Deserialize;
 
 /// How far a number of requests may be from what the clients counted: those that the window cuts are a few.
 const COUNT: f64 = 0.02;
+
+/// The part of requests to a loop that may be counted without having been told apart. Where a client still waits for
+/// its interpreter's lock as the answer comes, it never waits at its socket: 2 to 4 % here.
+const NOT_TOLD_APART: f64 = 0.06;
+
 /// How far half of the latencies may be from what the clients measured: they also wait for a CPU to come back to,
 /// which is no part of a latency.
 const LATENCY: f64 = 0.10;
@@ -25,6 +30,7 @@ const ON_CAUSE: f64 = 0.90;
 struct Requests {
     window: Window,
     classes: Vec<Class>,
+    not_told_apart: u64,
 }
 
 #[derive(Deserialize)]
@@ -191,8 +197,17 @@ struct Asked {
     answered: u64,
 }
 
-/// Records a server with one thread; returns its class, and what the clients saw.
-fn record_queue(mode: &str) -> Result<(Class, Vec<Asked>)> {
+/// What was recorded of a server with one thread.
+struct RecordedQueue {
+    class: Class,
+    /// How often something came for a loop, and nobody could tell for which request.
+    not_told_apart: u64,
+    /// What the clients saw.
+    seen: Vec<Asked>,
+}
+
+/// Records a server with one thread.
+fn record_queue(mode: &str) -> Result<RecordedQueue> {
     let directory = scratch_directory()?;
     let log = directory.path().join("log");
     let arguments = [log.as_path(), Path::new(mode)];
@@ -219,20 +234,28 @@ fn record_queue(mode: &str) -> Result<(Class, Vec<Asked>)> {
             seen.push(one);
         }
     }
-    let mut classes = requests.classes.into_iter();
+    let Requests { classes, not_told_apart, .. } = requests;
+    let mut classes = classes.into_iter();
     let class = classes.find(|class| class.serving_end.starts_with("tcp")).context("no class")?;
-    Ok((class, seen))
+    Ok(RecordedQueue { class, not_told_apart, seen })
 }
 
 #[test]
 fn slow_requests_lie_in_their_sockets_while_the_server_works_for_another() -> Result<()> {
-    let (class, seen) = record_queue("queue")?;
+    let RecordedQueue { class, not_told_apart, seen } = record_queue("queue")?;
     // A request that the server reads at once lies there for as long as the server needs to wake up.
     let lay = |one: &Asked| one.begun - one.asked;
     let truth: u64 = seen.iter().map(lay).filter(|&lay| lay > 500_000).sum();
     let queued = class.queued_ns();
-    println!("| queue | {} requests | {truth} ns in sockets | offwake: {queued} ns |", class.count);
-    ensure!(is_near(class.count, seen.len() as u64, COUNT), "{} requests", class.count);
+    let (found, all) = (class.count, seen.len() as u64);
+    println!(
+        "| queue | {found} of {all} requests, {not_told_apart} not told apart | {truth} ns in sockets | offwake: {queued} ns |"
+    );
+    ensure!(is_near(found, all, NOT_TOLD_APART), "{found} of {all} requests");
+    ensure!(found as f64 <= all as f64 * (1.0 + COUNT), "{found} of {all} requests");
+    // Nobody is missing that is not counted.
+    let counted = found + not_told_apart;
+    ensure!(counted as f64 >= all as f64 * (1.0 - COUNT), "{counted} of {all} requests");
     ensure!(queued as f64 >= truth as f64 * 0.75, "{queued} of {truth} ns");
     ensure!(queued as f64 <= truth as f64 * 1.05, "{queued} of {truth} ns");
     let slow = class.slow.as_ref().context("no slow ones")?;
@@ -241,7 +264,7 @@ fn slow_requests_lie_in_their_sockets_while_the_server_works_for_another() -> Re
     let meanwhile = first.culprit.meanwhile.first().context("the server did something")?;
     ensure!(meanwhile.text.contains("runs on a CPU in "), "{}", meanwhile.text);
     // The bound, done: the same without the reports.
-    let (_, without) = record_queue("none")?;
+    let without = record_queue("none")?.seen;
     let mut latencies: Vec<u64> = without.iter().map(|one| one.answered - one.asked).collect();
     latencies.sort_unstable();
     let p99 = *latencies.get(latencies.len() * 99 / 100).context("no request")?;
@@ -258,7 +281,7 @@ fn slow_requests_lie_in_their_sockets_while_the_server_works_for_another() -> Re
 
 #[test]
 fn who_puts_a_request_aside_has_no_queue_for_it() -> Result<()> {
-    let (class, seen) = record_queue("later")?;
+    let RecordedQueue { class, seen, .. } = record_queue("later")?;
     // While a report is put aside, the usual ones wait for each other at most.
     let lay = |one: &&Asked| one.is_usual && one.begun - one.asked > 500_000;
     let truth: u64 = seen.iter().filter(lay).map(|one| one.begun - one.asked).sum();
