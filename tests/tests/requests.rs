@@ -20,6 +20,10 @@ const COUNT: f64 = 0.02;
 /// its interpreter's lock as the answer comes, it never waits at its socket: 2 to 4 % here.
 const NOT_TOLD_APART: f64 = 0.06;
 
+/// The part that may be missing where nothing tells who asks and who serves: a request in which the server waited for
+/// another thread, such as for its interpreter's lock, is taken for none. 0.4 % to 8 % were.
+const MISSING_WHERE_ROLES_ARE_UNKNOWN: f64 = 0.15;
+
 /// How far half of the latencies may be from what the clients measured: they also wait for a CPU to come back to,
 /// which is no part of a latency.
 const LATENCY: f64 = 0.10;
@@ -43,6 +47,7 @@ struct Window {
 struct Class {
     program: String,
     serving_end: String,
+    roles_known: bool,
     count: u64,
     latency: Latency,
     bands: Vec<Band>,
@@ -157,7 +162,10 @@ fn check(transport: &str, cause: &str, function: &str) -> Result<()> {
         class.latency.p50_ns / 1_000,
         class.latency.p99_ns / 1_000
     );
-    ensure!(is_near(class.count, latencies.len() as u64, COUNT), "{} requests", class.count);
+    let (found, all) = (class.count as f64, latencies.len() as f64);
+    let missing = if class.roles_known { COUNT } else { MISSING_WHERE_ROLES_ARE_UNKNOWN };
+    let are_found = all * (1.0 - missing) <= found && found <= all * (1.0 + COUNT);
+    ensure!(are_found, "{found} of {all} requests");
     ensure!(is_near(class.latency.p50_ns, median, LATENCY), "p50 {}", class.latency.p50_ns);
     let slow = class.slow.as_ref().context("no slow ones")?;
     let waiting = || slow.excess.iter().filter(|one| one.is_waiting());
