@@ -14,13 +14,13 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 
 use super::{
-    DISK, IMAGE, aarch64,
+    aarch64,
     archive::{self, Architecture, Archive},
     cpus::Cpus,
     disk,
-    emulator::{EmulatorProgram, Guest},
+    emulator::EmulatorProgram,
     image::{self, GuestRoot},
-    kernel, live_tests,
+    kernel, live_tests, prepare_guest, run_guest,
     task::Task,
     transcript::Transcript,
 };
@@ -42,8 +42,7 @@ const DOCTOR_LIMIT: Duration = Duration::from_secs(300);
 pub fn test() -> anyhow::Result<()> {
     let folder = workspace::target().join("vm");
     let guest_folder = folder.join("arm64");
-    fs::create_dir_all(&guest_folder)
-        .with_context(|| format!("cannot create {}", guest_folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let packages = aarch64::PACKAGES.into_iter().chain(image::PACKAGES);
     let packages = packages.chain([archive::PACKAGE, disk::PACKAGE]);
     apt::install(&packages.map(str::to_owned).collect::<Vec<_>>())?;
@@ -58,23 +57,9 @@ pub fn test() -> anyhow::Result<()> {
         root.add_program(path, &format!("{}/{name}", if is_offwake { "bin" } else { "tests" }))?;
     }
     let tasks = tasks();
-    let [image, disk] = [IMAGE, DISK].map(|name| guest_folder.join(name));
-    root.pack(&kernel.modules, &tasks, &image)?;
-    disk::make(&disk)?;
-    let guest = Guest {
-        emulator: &emulator,
-        kernel: &kernel,
-        cpus: Cpus::USUAL,
-        image: &image,
-        disk: DISK,
-        longest_task: DOCTOR_LIMIT,
-        folder: &guest_folder,
-    };
-    let transcript = guest.run();
-    for file in [image, disk] {
-        fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
-    }
-    report(&transcript?, &tasks)
+    prepare_guest(&root, &kernel, &tasks, &guest_folder)?;
+    let transcript = run_guest(&emulator, &kernel, Cpus::USUAL, &tasks, &guest_folder)?;
+    report(&transcript, &tasks)
 }
 
 /// The guest's shell, unpacked from Debian's package for that machine.

@@ -44,6 +44,7 @@ use judgement::Judgement;
 use kernel::Kernel;
 pub use release::Release;
 use summary::ThisMachine;
+use task::Task;
 use transcript::Transcript;
 
 use crate::instructions;
@@ -207,31 +208,47 @@ impl GuestPlan<'_> {
         self.run(emulator, &prepared?)
     }
 
-    /// Makes the image of a guest and its disk, and says in which folder.
+    /// Makes everything in the guest's own folder, and says which that is.
     fn prepare(&self, root: &GuestRoot, folder: &Path) -> anyhow::Result<PathBuf> {
-        let Self { kernel, cpus } = self;
+        let Self { kernel, cpus } = *self;
         let folder = folder.join(format!("{}{}", kernel.release, cpus.suffix()));
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot create {}", folder.display()))?;
-        let tasks = judgement::tasks(kernel.release, *cpus);
-        root.pack(&kernel.modules, &tasks, &folder.join(IMAGE))?;
-        disk::make(&folder.join(DISK))?;
+        prepare_guest(root, kernel, &judgement::tasks(kernel.release, cpus), &folder)?;
         Ok(folder)
     }
 
-    /// Boots a kernel, and waits until everything is done.
     fn run(&self, emulator: &EmulatorProgram, folder: &Path) -> anyhow::Result<Transcript> {
         let Self { kernel, cpus } = *self;
-        let tasks = judgement::tasks(kernel.release, cpus);
-        let longest_task = tasks.iter().map(|task| task.limit).max().unwrap_or_default();
-        let [image, disk] = [IMAGE, DISK].map(|name| folder.join(name));
-        let guest =
-            Guest { emulator, kernel, cpus, image: &image, disk: DISK, longest_task, folder };
-        let transcript = guest.run();
-        // They are large, and made anew each time.
-        for file in [image, disk] {
-            fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
-        }
-        transcript
+        run_guest(emulator, kernel, cpus, &judgement::tasks(kernel.release, cpus), folder)
     }
+}
+
+/// Makes a guest's image and its disk in a folder.
+fn prepare_guest(
+    root: &GuestRoot,
+    kernel: &Kernel,
+    tasks: &[Task],
+    folder: &Path,
+) -> anyhow::Result<()> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    root.pack(&kernel.modules, tasks, &folder.join(IMAGE))?;
+    disk::make(&folder.join(DISK))
+}
+
+/// Boots a kernel with what is in a folder, and waits until everything is done.
+fn run_guest(
+    emulator: &EmulatorProgram,
+    kernel: &Kernel,
+    cpus: Cpus,
+    tasks: &[Task],
+    folder: &Path,
+) -> anyhow::Result<Transcript> {
+    let longest_task = tasks.iter().map(|task| task.limit).max().unwrap_or_default();
+    let [image, disk] = [IMAGE, DISK].map(|name| folder.join(name));
+    let guest = Guest { emulator, kernel, cpus, image: &image, disk: DISK, longest_task, folder };
+    let transcript = guest.run();
+    // They are large, and made anew each time.
+    for file in [image, disk] {
+        fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+    }
+    transcript
 }
