@@ -339,13 +339,10 @@ impl Screen<'_> {
                 text: "no such wait in this time; Esc goes back".to_owned(),
             }],
         };
-        let shown = lines.into_iter().skip(scrolled).take(usize::from(area.height));
-        let shown = shown.map(|line| Line::from(self.piece(line.role, line.text)));
-        frame.render_widget(Paragraph::new(Vec::from_iter(shown)), area);
+        let lines = lines.into_iter().map(|line| (line.role, line.text));
+        self.draw_lines(frame, area, lines.skip(scrolled));
     }
-}
 
-impl Screen<'_> {
     fn draw_requests(&self, frame: &mut Frame<'_>, area: Rect, data: &TopData, scrolled: usize) {
         let lines = match &data.requests {
             Some(requests) => requests.text_lines(usize::from(area.width)),
@@ -355,15 +352,23 @@ impl Screen<'_> {
             None => vec!["paused: p goes on, and the next picture has its requests".to_owned()],
         };
         let first = scrolled.min(lines.len().saturating_sub(1));
-        let shown = lines.into_iter().skip(first).take(usize::from(area.height));
-        let shown = shown.map(|line| {
-            let role = match line.starts_with("requests of ") {
-                true => TextRole::Title,
-                false => TextRole::Text,
-            };
-            Line::from(self.piece(role, line))
+        let lines = lines.into_iter().map(|line| match line.starts_with("requests of ") {
+            true => (TextRole::Title, line),
+            false => (TextRole::Text, line),
         });
-        frame.render_widget(Paragraph::new(Vec::from_iter(shown)), area);
+        self.draw_lines(frame, area, lines.skip(first));
+    }
+
+    /// Draws as many lines as there is room for.
+    fn draw_lines(
+        &self,
+        frame: &mut Frame<'_>,
+        area: Rect,
+        lines: impl Iterator<Item = (TextRole, String)>,
+    ) {
+        let lines = lines.take(usize::from(area.height));
+        let lines = lines.map(|(role, text)| Line::from(self.piece(role, text)));
+        frame.render_widget(Paragraph::new(Vec::from_iter(lines)), area);
     }
 }
 
