@@ -50,8 +50,9 @@ pub fn node() -> anyhow::Result<PathBuf> {
 ///
 /// When there is no Python, or a package can't be had.
 pub fn install() -> anyhow::Result<()> {
-    let wanted: String = NODE_PACKAGES.iter().map(|(_, content)| *content).collect();
-    let wanted = PACKAGES.to_owned() + &wanted;
+    let node_packages: String = NODE_PACKAGES.iter().map(|(_, content)| *content).collect();
+    // Its scripts begin with the path of their interpreter: where a clone had another path, they are broken.
+    let wanted = format!("{PACKAGES}{node_packages}{}\n", folder().display());
     // Written last, so that what was broken off is made anew.
     let stamp = folder().join("packages");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) && works(&interpreter()) {

@@ -30,7 +30,7 @@ const PACKAGES_OF_USER_SPACE: [&str; 6] = [
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 18] = [
+const STEPS: [Step; 15] = [
     ("room on the disk", disk_space::check),
     ("formatting", check_formatting),
     ("links of the documents", links::check),
@@ -39,10 +39,7 @@ const STEPS: [Step; 18] = [
     ("a second build rebuilds nothing", build::check_second_build),
     ("lints of the user half", lint_user_half),
     ("lints of the record layouts", lint_record_layouts),
-    ("documentation", build_documentation),
     ("unit tests", run_unit_tests),
-    ("the version of Rust that is stated", msrv::check),
-    ("lints of the fuzz targets", lint_fuzz_targets),
     // Before the fuzzing: no two can install at a time.
     ("packages for the tests", install_packages),
     ("fuzzing, for six minutes, and what goes beside it", fuzz_beside_others),
@@ -54,10 +51,13 @@ const STEPS: [Step; 18] = [
 
 /// Steps that wait for downloads, or for one rustc at a time. The fuzzing ends when its time is over, whatever
 /// runs beside it.
-const BESIDE_FUZZING: [Step; 3] = [
+const BESIDE_FUZZING: [Step; 6] = [
     ("licences and sources of the dependencies", dependencies::check),
     ("python for the tests", python::install),
     ("what is only built: aarch64", vm::check_aarch64),
+    ("documentation", build_documentation),
+    ("the version of Rust that is stated", msrv::check),
+    ("lints of the fuzz targets", lint_fuzz_targets),
 ];
 
 /// Runs all steps, up to the first that fails.

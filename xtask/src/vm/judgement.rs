@@ -7,7 +7,7 @@ use super::{
     doctor::Findings,
     features::{self, Feature, TASK_REGISTERS},
     kernel::Kernel,
-    live_tests,
+    live_tests::{self, Selection},
     release::Release,
     task::Task,
     transcript::{Ended, Transcript},
@@ -27,6 +27,7 @@ pub enum Verdict {
 pub struct Judgement {
     pub release: Release,
     pub cpus: Cpus,
+    pub selection: Selection,
     pub package: String,
     pub findings: Findings,
     /// Each test's title and how it went.
@@ -42,7 +43,7 @@ const PROFILE: &str = "profile";
 const DOCTOR_LIMIT: Duration = Duration::from_secs(120);
 
 /// What is to be done on a kernel with these CPUs.
-pub fn tasks(release: Release, cpus: Cpus) -> Vec<Task> {
+pub fn tasks(release: Release, cpus: Cpus, selection: Selection) -> Vec<Task> {
     let offwake = |name: &str, command: &str| Task {
         name: name.to_owned(),
         limit: DOCTOR_LIMIT,
@@ -52,7 +53,7 @@ pub fn tasks(release: Release, cpus: Cpus) -> Vec<Task> {
     if is_refused(release) {
         tasks.push(offwake(PROFILE, "offwake profile --all -d 100ms"));
     } else {
-        tasks.extend(live_tests::tests_with(cpus).map(|test| test.task(cpus)));
+        tasks.extend(live_tests::select(release, cpus, selection).map(|test| test.task(cpus)));
     }
     tasks
 }
@@ -67,11 +68,13 @@ impl Judgement {
     pub fn from_transcript(
         kernel: &Kernel,
         cpus: Cpus,
+        selection: Selection,
         transcript: anyhow::Result<Transcript>,
     ) -> Self {
         let mut judgement = Self {
             release: kernel.release,
             cpus,
+            selection,
             package: kernel.package.clone(),
             findings: Findings::default(),
             tests: Vec::new(),
@@ -98,7 +101,7 @@ impl Judgement {
         let Feature { name, since } = TASK_REGISTERS;
         let reason = format!("no {name}, which Linux {since} brought");
         let skipped = || Verdict::Skipped(TASK_REGISTERS.lack());
-        let tests = live_tests::tests_with(self.cpus);
+        let tests = live_tests::select(self.release, self.cpus, self.selection);
         self.tests = tests.map(|test| (test.title(), skipped())).collect();
         for task in [DOCTOR, PROFILE] {
             let Some(ended) = self.find_ended(transcript, task) else { continue };
@@ -121,7 +124,7 @@ impl Judgement {
                 self.faults.push(format!("`offwake doctor` failed: {}", ended.output));
             }
         }
-        for test in live_tests::tests_with(self.cpus) {
+        for test in live_tests::select(self.release, self.cpus, self.selection) {
             let title = test.title();
             let verdict = match self.find_ended(transcript, &title) {
                 Some(ended) if live_tests::has_passed(ended.status, &ended.output) => {
@@ -154,7 +157,7 @@ mod tests {
     use super::{super::live_tests::TESTS, *};
 
     fn judge(release: Release, transcript: Transcript) -> Judgement {
-        Judgement::from_transcript(&kernel(release), Cpus::USUAL, Ok(transcript))
+        Judgement::from_transcript(&kernel(release), Cpus::USUAL, Selection::All, Ok(transcript))
     }
 
     fn kernel(release: Release) -> Kernel {
@@ -200,17 +203,18 @@ mod tests {
         let why = "no bpf_task_pt_regs, which came with 5.15".to_owned();
         assert_eq!(judgement.tests.len(), TESTS.len());
         assert!(judgement.tests.iter().all(|(_, v)| *v == Verdict::Skipped(why.clone())));
-        assert_eq!(tasks(older, Cpus::USUAL).len(), 2);
-        assert_eq!(tasks(TASK_REGISTERS.since, Cpus::USUAL).len(), 1 + TESTS.len());
+        assert_eq!(tasks(older, Cpus::USUAL, Selection::All).len(), 2);
+        assert_eq!(tasks(TASK_REGISTERS.since, Cpus::USUAL, Selection::All).len(), 1 + TESTS.len());
     }
 
     #[test]
     fn a_guest_with_other_cpus_is_asked_for_its_own_tests_alone() {
         let release = Release::new(6, 12);
         let cpus = Cpus::OTHERS[2];
-        let judgement = Judgement::from_transcript(&kernel(release), cpus, Ok(transcript(&[])));
+        let judgement =
+            Judgement::from_transcript(&kernel(release), cpus, Selection::All, Ok(transcript(&[])));
         assert_eq!(judgement.title(), "6.12 with 2 of 240 CPUs");
-        assert_eq!(judgement.tests.len() + 1, tasks(release, cpus).len());
+        assert_eq!(judgement.tests.len() + 1, tasks(release, cpus, Selection::All).len());
         assert!(judgement.tests.len() < TESTS.len());
     }
 }

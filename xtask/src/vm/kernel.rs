@@ -42,6 +42,9 @@ const PINNED: [(Architecture, Release, Booted, &str); 6] = [
 /// that may come.
 pub const WITH_OTHER_CPUS: Release = Release::new(6, 1);
 
+/// The oldest of those that are booted each time and that offwake is made for.
+pub const OLDEST_THAT_RECORDS: Release = Release::new(6, 1);
+
 /// The releases that are booted when nobody asks for others.
 pub fn pinned() -> impl Iterator<Item = Release> {
     let booted = PINNED.iter().filter(|(_, _, booted, _)| *booted == Always);

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use super::{cpus::Cpus, task::Task};
+use super::{cpus::Cpus, kernel, release::Release, task::Task};
 
 /// What one may take on an emulated machine that shares its CPU.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -16,6 +16,25 @@ pub struct LiveTest {
     name: &'static str,
     files: Files,
     guests: Guests,
+    releases: Releases,
+}
+
+/// Which of a kernel's tests are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// Every test: somebody asked for this kernel.
+    All,
+    /// What `cargo xtask test` has time for: on two CPUs all tests on all kernels took 14 minutes.
+    WithinTests,
+}
+
+/// The kernels on which `cargo xtask test` runs a test.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Releases {
+    /// The test is about what differs from kernel to kernel, or the first that would notice.
+    Each,
+    /// The test is about what the kernel half does alike on all of them.
+    Oldest,
 }
 
 /// The guests that a test is run on.
@@ -46,54 +65,58 @@ impl Files {
     }
 }
 
+/// A test that each kernel has to pass within `cargo xtask test`.
 const fn test(program: &'static str, name: &'static str) -> LiveTest {
-    LiveTest { program, name, files: Files::InMemory, guests: Guests::WithUsualCpus }
+    let (files, guests, releases) = (Files::InMemory, Guests::WithUsualCpus, Releases::Each);
+    LiveTest { program, name, files, guests, releases }
 }
 
-const fn test_on_disk(program: &'static str, name: &'static str) -> LiveTest {
-    LiveTest { program, name, files: Files::OnDisk, guests: Guests::WithUsualCpus }
-}
-
-const fn test_of_cpus(program: &'static str, name: &'static str) -> LiveTest {
-    LiveTest { program, name, files: Files::InMemory, guests: Guests::All }
+const fn test_on_oldest(program: &'static str, name: &'static str) -> LiveTest {
+    LiveTest { releases: Releases::Oldest, ..test(program, name) }
 }
 
 /// The tests in the order in which they run, each with the part of the kernel that it is about.
 pub const TESTS: [LiveTest; 20] = [
     // What is kept for each CPU that is there, and that may come.
-    test_of_cpus("cpus", "rings_are_as_large_as_promised_and_nothing_is_lost"),
+    LiveTest {
+        guests: Guests::All,
+        ..test("cpus", "rings_are_as_large_as_promised_and_nothing_is_lost")
+    },
     // Registers and arguments of syscalls, copies of user stacks.
     test("causes", "a_futex_waiter_waits_for_who_wakes_it"),
-    test("causes", "a_mutex_is_waited_for_until_its_holder_lets_go"),
+    test_on_oldest("causes", "a_mutex_is_waited_for_until_its_holder_lets_go"),
     // Files and their inodes.
-    test("causes", "a_client_waits_for_its_server_over_pipes"),
+    test_on_oldest("causes", "a_client_waits_for_its_server_over_pipes"),
     test("causes", "epoll_waits_for_who_writes_to_the_pipe"),
     // Interrupts and softirqs.
-    test("causes", "a_sleeper_waits_for_nobody"),
+    test_on_oldest("causes", "a_sleeper_waits_for_nobody"),
     test("causes", "a_timer_that_fires_over_a_hog_does_not_accuse_it"),
     // Which device an interrupt belongs to.
-    test_on_disk("chains", "a_read_by_io_uring_waits_for_the_disk"),
-    test_on_disk("chains", "an_fsync_waits_for_the_disk_behind_the_journal"),
+    LiveTest { files: Files::OnDisk, ..test("chains", "a_read_by_io_uring_waits_for_the_disk") },
+    LiveTest {
+        files: Files::OnDisk,
+        ..test_on_oldest("chains", "an_fsync_waits_for_the_disk_behind_the_journal")
+    },
     // Life and death of threads.
-    test("causes", "a_parent_waits_for_its_child"),
+    test_on_oldest("causes", "a_parent_waits_for_its_child"),
     // The survey, and what it finds asleep.
-    test("causes", "a_thread_that_is_stuck_all_along_has_a_ledger_that_closes"),
+    test_on_oldest("causes", "a_thread_that_is_stuck_all_along_has_a_ledger_that_closes"),
     // Calls of threads that sleep, and memory beside their futexes.
     test("open_chains", "two_threads_that_want_each_others_mutex_are_a_deadlock"),
     // One wake after the other.
-    test("chains", "everybody_that_a_broadcast_wakes_waits_for_the_broadcaster"),
+    test_on_oldest("chains", "everybody_that_a_broadcast_wakes_waits_for_the_broadcaster"),
     // Kernel stacks, and which of their frames are the tracing's.
-    test("stacks", "what_the_tracing_does_is_no_part_of_a_stack"),
+    test_on_oldest("stacks", "what_the_tracing_does_is_no_part_of_a_stack"),
     // Cgroups.
     test("targets", "a_cgroup_brings_its_subtree_and_nothing_else"),
     // CPU quotas, which are seen in another way before 6.18.
     test("quotas", "a_thread_under_a_quota_is_throttled_by_it"),
-    test("quotas", "a_client_of_a_throttled_server_waits_for_the_quota"),
+    test_on_oldest("quotas", "a_client_of_a_throttled_server_waits_for_the_quota"),
     // Maps and rings.
-    test("loss", "a_ring_that_is_full_is_counted_and_dated"),
+    test_on_oldest("loss", "a_ring_that_is_full_is_counted_and_dated"),
     test("loss", "without_task_storage_a_map_stands_in"),
     // CPUs that go and come back: not every machine lets one go, these do.
-    test("faults", "machine::a_cpu_that_goes_and_comes_back_is_seen_again"),
+    test_on_oldest("faults", "machine::a_cpu_that_goes_and_comes_back_is_seen_again"),
 ];
 
 impl LiveTest {
@@ -122,10 +145,21 @@ impl LiveTest {
     }
 }
 
-/// The tests for a guest with these CPUs.
-pub fn tests_with(cpus: Cpus) -> impl Iterator<Item = &'static LiveTest> {
+/// The tests for a guest with this kernel and these CPUs.
+pub fn select(
+    release: Release,
+    cpus: Cpus,
+    selection: Selection,
+) -> impl Iterator<Item = &'static LiveTest> {
     const ALL: &[LiveTest] = &TESTS;
-    ALL.iter().filter(move |test| cpus == Cpus::USUAL || test.guests == Guests::All)
+    let is_for_cpus = move |test: &&LiveTest| cpus == Cpus::USUAL || test.guests == Guests::All;
+    let is_for_release = move |test: &&LiveTest| match selection {
+        Selection::All => true,
+        Selection::WithinTests => {
+            test.releases == Releases::Each || release <= kernel::OLDEST_THAT_RECORDS
+        }
+    };
+    ALL.iter().filter(is_for_cpus).filter(is_for_release)
 }
 
 /// The tests for an emulated arm64 machine: not those about a disk, and CPUs come and go here otherwise.
@@ -152,9 +186,17 @@ mod tests {
 
     #[test]
     fn guests_with_other_cpus_run_the_tests_of_cpus_alone() {
-        assert_eq!(tests_with(Cpus::USUAL).count(), TESTS.len());
-        let others: Vec<&str> = tests_with(Cpus::OTHERS[0]).map(|test| test.program).collect();
+        let select = |cpus| select(kernel::OLDEST_THAT_RECORDS, cpus, Selection::WithinTests);
+        assert_eq!(select(Cpus::USUAL).count(), TESTS.len());
+        let others: Vec<&str> = select(Cpus::OTHERS[0]).map(|test| test.program).collect();
         assert_eq!(others, ["cpus"]);
+    }
+
+    #[test]
+    fn a_newer_kernel_runs_some_of_them_unless_somebody_asks_for_it() {
+        let count = |selection| select(Release::new(6, 12), Cpus::USUAL, selection).count();
+        assert_eq!(count(Selection::All), TESTS.len());
+        assert_eq!(count(Selection::WithinTests), 9);
     }
 
     #[test]

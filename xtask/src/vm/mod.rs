@@ -42,6 +42,7 @@ use emulator::{EmulatorProgram, EndedBeforeBoot, Guest};
 use image::GuestRoot;
 use judgement::Judgement;
 use kernel::Kernel;
+use live_tests::Selection;
 pub use release::Release;
 use summary::ThisMachine;
 use task::Task;
@@ -57,6 +58,19 @@ use xtask::{apt, build, command, root::RootAccess, workloads, workspace};
 ///
 /// When one can't be had or booted, or anything on it is not as it should be: all of it, and why.
 pub fn test_releases(releases: &[Release], cpus: &[Cpus]) -> anyhow::Result<()> {
+    test_selected(releases, cpus, Selection::All)
+}
+
+/// Tests the default releases with what a step of `cargo xtask test` has time for.
+///
+/// # Errors
+///
+/// As those of [`test_releases`].
+pub fn test_default_releases() -> anyhow::Result<()> {
+    test_selected(&[], &[], Selection::WithinTests)
+}
+
+fn test_selected(releases: &[Release], cpus: &[Cpus], selection: Selection) -> anyhow::Result<()> {
     if env::consts::ARCH != "x86_64" {
         bail!("other kernels are booted on x86_64 alone, this is {}", env::consts::ARCH);
     }
@@ -86,11 +100,11 @@ pub fn test_releases(releases: &[Release], cpus: &[Cpus]) -> anyhow::Result<()> 
     let mut guests: Vec<GuestPlan> = Vec::new();
     for kernel in &kernels {
         let usual = if cpus.is_empty() { &[Cpus::USUAL] } else { cpus };
-        guests.extend(usual.iter().map(|cpus| GuestPlan { kernel, cpus: *cpus }));
+        guests.extend(usual.iter().map(|cpus| GuestPlan { kernel, cpus: *cpus, selection }));
     }
     let with_other_cpus = kernels.iter().find(|k| k.release == kernel::WITH_OTHER_CPUS);
     if let Some(kernel) = with_other_cpus.filter(|_| is_default) {
-        guests.extend(Cpus::OTHERS.map(|cpus| GuestPlan { kernel, cpus }));
+        guests.extend(Cpus::OTHERS.map(|cpus| GuestPlan { kernel, cpus, selection }));
     }
     let judgements = run_all(&emulator, &guests, root, &folder);
     println!("{}", summary::tables(&here, &judgements));
@@ -106,15 +120,6 @@ pub fn test_releases(releases: &[Release], cpus: &[Cpus]) -> anyhow::Result<()> 
         bail!("not as it should be:\n{}", faults.join("\n"));
     }
     Ok(())
-}
-
-/// Tests the default releases, as a step of `cargo xtask test`.
-///
-/// # Errors
-///
-/// As those of [`vm`].
-pub fn test_default_releases() -> anyhow::Result<()> {
-    test_releases(&[], &[])
 }
 
 /// What all guests run.
@@ -146,6 +151,7 @@ fn inspect_this_machine() -> anyhow::Result<ThisMachine> {
 struct GuestPlan<'a> {
     kernel: &'a Kernel,
     cpus: Cpus,
+    selection: Selection,
 }
 
 /// Boots all guests, as many at a time as there are CPUs: a guest keeps one CPU busy.
@@ -171,7 +177,7 @@ fn run_all(
                 again.lock().unwrap_or_else(PoisonError::into_inner).push((number, guest));
                 continue;
             }
-            let judgement = Judgement::from_transcript(guest.kernel, guest.cpus, transcript);
+            let judgement = guest.judge(transcript);
             judged.lock().unwrap_or_else(PoisonError::into_inner).push((number, judgement));
         }
     };
@@ -184,7 +190,7 @@ fn run_all(
     // One at a time: there may have been no memory for several.
     for (number, guest) in again.into_inner().unwrap_or_else(PoisonError::into_inner) {
         let transcript = guest.boot(emulator, &root, folder);
-        judged.push((number, Judgement::from_transcript(guest.kernel, guest.cpus, transcript)));
+        judged.push((number, guest.judge(transcript)));
     }
     judged.sort_by_key(|(number, _)| *number);
     judged.into_iter().map(|(_, judgement)| judgement).collect()
@@ -210,15 +216,22 @@ impl GuestPlan<'_> {
 
     /// Makes everything in the guest's own folder, and says which that is.
     fn prepare(&self, root: &GuestRoot, folder: &Path) -> anyhow::Result<PathBuf> {
-        let Self { kernel, cpus } = *self;
+        let Self { kernel, cpus, .. } = *self;
         let folder = folder.join(format!("{}{}", kernel.release, cpus.suffix()));
-        prepare_guest(root, kernel, &judgement::tasks(kernel.release, cpus), &folder)?;
+        prepare_guest(root, kernel, &self.tasks(), &folder)?;
         Ok(folder)
     }
 
     fn run(&self, emulator: &EmulatorProgram, folder: &Path) -> anyhow::Result<Transcript> {
-        let Self { kernel, cpus } = *self;
-        run_guest(emulator, kernel, cpus, &judgement::tasks(kernel.release, cpus), folder)
+        run_guest(emulator, self.kernel, self.cpus, &self.tasks(), folder)
+    }
+
+    fn tasks(&self) -> Vec<Task> {
+        judgement::tasks(self.kernel.release, self.cpus, self.selection)
+    }
+
+    fn judge(&self, transcript: anyhow::Result<Transcript>) -> Judgement {
+        Judgement::from_transcript(self.kernel, self.cpus, self.selection, transcript)
     }
 }
 
