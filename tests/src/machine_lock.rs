@@ -30,6 +30,20 @@ impl MachineLock {
     ///
     /// When the lock's file can't be made.
     pub fn acquire() -> Result<Self> {
+        Self::acquire_as(libc::LOCK_EX)
+    }
+
+    /// Waits for a part of the right, which others may have at the same time: for a test that mostly waits until
+    /// time is up, and judges no times of its own.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`Self::acquire`].
+    pub fn acquire_shared() -> Result<Self> {
+        Self::acquire_as(libc::LOCK_SH)
+    }
+
+    fn acquire_as(operation: libc::c_int) -> Result<Self> {
         if let Some(held) = HELD.with_borrow(Weak::upgrade) {
             return Ok(Self(held));
         }
@@ -37,7 +51,7 @@ impl MachineLock {
         let file =
             File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         // SAFETY: takes plain integers.
-        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
+        let locked = unsafe { libc::flock(file.as_raw_fd(), operation) };
         ensure!(locked == 0, "cannot lock {}", path.display());
         let held = Rc::new(file);
         HELD.set(Rc::downgrade(&held));
@@ -50,6 +64,15 @@ mod tests {
     use std::{sync::mpsc, thread, time::Duration};
 
     use super::*;
+
+    #[test]
+    fn several_threads_have_parts_of_it_at_once() -> Result<()> {
+        let part = MachineLock::acquire_shared()?;
+        let other = thread::spawn(|| MachineLock::acquire_shared().is_ok());
+        assert!(other.join().is_ok_and(|is_acquired| is_acquired));
+        drop(part);
+        Ok(())
+    }
 
     #[test]
     fn one_thread_shares_the_lock_and_others_wait() -> Result<()> {

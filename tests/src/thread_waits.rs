@@ -88,6 +88,10 @@ impl<'r> ThreadWaits<'r> {
     }
 }
 
+/// The share in which a holder may have waited for a CPU that `stands-by` had, as it wakes up now and then: 0.00003
+/// once, on a machine of two CPUs. Had it been taken for a holder once, that would be more than 0.01.
+const STANDS_BY_RUNS: f64 = 0.001;
+
 /// Demands that the thread `wants` waits for each of these holders as long as each had what it wanted, by what
 /// all of them wrote into a log, and not for `stands-by`. Prints both.
 ///
@@ -126,7 +130,7 @@ pub fn check_holders(about: &str, report: &Report, log: &Path, holders: Holders)
         ensure!(off <= holders.points, "{holder}: {blamed:?} instead of {truth:?}");
     }
     let wrong = waits.share_through("stands-by")?;
-    ensure!(wrong == 0.0, "{wrong} is on a thread that never wants the lock");
+    ensure!(wrong <= STANDS_BY_RUNS, "{wrong} is on a thread that never wants the lock");
     Ok(())
 }
 

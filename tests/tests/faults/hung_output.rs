@@ -6,6 +6,7 @@ use std::{path::Path, process::Command, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     kernel_objects::KernelObjects,
+    machine_lock::MachineLock,
     offwake::{Offwake, Running},
     paths,
     process::descendants,
@@ -84,6 +85,7 @@ fn waits_in(pid: u32, function: &str) -> bool {
 /// The recording ends by itself: nobody has asked for its end.
 #[test]
 fn an_output_that_stops_to_answer_ends_the_recording_and_keeps_what_it_had_taken() -> Result<()> {
+    let _shared = MachineLock::acquire_shared()?;
     let workload = Workload::start("futex-handoff")?;
     let mut fs = StoppingFs::start()?;
     let recorder = record(&workload, fs.directory(), &[])?;
@@ -222,6 +224,7 @@ fn who_writes_and_dies_again_and_again_ends_the_recording_with_what_there_is() -
 #[test]
 fn a_report_whose_output_stops_to_answer_ends_in_time_and_leaves_nothing_in_the_kernel()
 -> Result<()> {
+    let _shared = MachineLock::acquire_shared()?;
     let workload = Workload::start("futex-handoff")?;
     let mut fs = StoppingFs::start()?;
     let mut recorder = Offwake::in_directory(fs.directory())?
@@ -268,6 +271,7 @@ fn a_snapshot_that_can_not_be_written_costs_that_snapshot_and_nothing_is_left_in
 
 #[test]
 fn an_output_that_does_not_answer_as_a_run_starts_is_told_in_one_line() -> Result<()> {
+    let _shared = MachineLock::acquire_shared()?;
     let workload = Workload::start("futex-handoff")?;
     let mut fs = StoppingFs::start()?;
     fs.fall_silent()?;
@@ -287,6 +291,7 @@ fn an_output_that_does_not_answer_as_a_run_starts_is_told_in_one_line() -> Resul
 /// Whoever reads may have been stopped.
 #[test]
 fn a_pipe_that_nobody_reads_ends_the_recording() -> Result<()> {
+    let _shared = MachineLock::acquire_shared()?;
     let workload = Workload::start("futex-handoff")?;
     let directory = paths::scratch_directory()?;
     let fifo = directory.path().join("pipe.offwake");
