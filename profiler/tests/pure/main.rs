@@ -6,6 +6,8 @@ mod awaited_things;
 #[cfg(target_arch = "x86_64")]
 mod blames;
 #[cfg(target_arch = "x86_64")]
+mod blocked_loops;
+#[cfg(target_arch = "x86_64")]
 mod broadcasts;
 #[cfg(target_arch = "x86_64")]
 mod causes;

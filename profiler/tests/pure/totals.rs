@@ -88,7 +88,7 @@ fn check(world: &World, cuts: &[usize], kept: u64, summed: u64) -> Result<(), Te
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 30, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn no_time_is_counted_twice_or_lost(

@@ -59,7 +59,11 @@ fn lacks_what_tells_enough(meaning: &SleepMeaning) -> bool {
 fn are_same_wait(meaning: &SleepMeaning, more: &SleepMeaning) -> bool {
     let as_known = match lacks_role(meaning) {
         true => more.without_role(),
-        false => SleepMeaning { label: meaning.label.clone(), ..more.clone() },
+        false => SleepMeaning {
+            label: meaning.label.clone(),
+            blocked_loop: meaning.blocked_loop,
+            ..more.clone()
+        },
     };
     as_known == *meaning
 }
@@ -140,7 +144,8 @@ fn is_less_known(meaning: &SleepMeaning, more: &SleepMeaning) -> bool {
         FrameEvidence::None => more.evidence,
         known => known,
     };
-    tells_less && SleepMeaning { label: more.label.clone(), evidence, ..meaning.clone() } == *more
+    let (label, blocked_loop) = (more.label.clone(), meaning.blocked_loop.or(more.blocked_loop));
+    tells_less && SleepMeaning { label, evidence, blocked_loop, ..meaning.clone() } == *more
 }
 
 /// Returns whether a node is the smaller one, and about threads that the other one is about as well.

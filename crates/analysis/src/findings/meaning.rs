@@ -31,7 +31,10 @@ use crate::{
     timeline::WaitIndex,
 };
 
-use super::memory_waits::{MemoryWait, find_memory_wait};
+use super::{
+    blocked_loops::{BlockedLoopFinder, EventLoop},
+    memory_waits::{MemoryWait, find_memory_wait},
+};
 
 /// Words that the names of wrappers around waiting are made of.
 const WAITING_WORDS: &[&str] = &[
@@ -111,6 +114,8 @@ pub(super) struct SleepMeaning {
     pub(super) filesystem: Option<u32>,
     /// Where the coroutine was seen at other times that waited, of those with a thread of their own.
     pub(super) coroutine: Option<Label>,
+    /// The event loop that has the thread, if these waits were in the middle of its tasks.
+    pub(super) blocked_loop: Option<EventLoop>,
 }
 
 impl SleepMeaning {
@@ -167,6 +172,7 @@ pub(super) struct Meanings<'a> {
     /// The stacks in which the sampling clock found threads.
     sampled: HashSet<StackPairId>,
     kernel_waits: HashMap<(StackId, Cause), Option<KernelWait>>,
+    blocked_loops: BlockedLoopFinder,
     /// The functions that were seen to call each function whose name is one of a wrapper.
     callers: HashMap<Label, HashSet<Label>>,
     /// The functions of a language's library that those of a meaning were seen to wait in; none if they are several.
@@ -188,6 +194,7 @@ impl<'a> Meanings<'a> {
             callers: HashMap::new(),
             library_functions: HashMap::new(),
             kernel_waits: HashMap::new(),
+            blocked_loops: BlockedLoopFinder::default(),
             coroutines: HashMap::new(),
             sampled: stacks.sampled().collect(),
         };
@@ -211,17 +218,18 @@ impl<'a> Meanings<'a> {
         wait: WaitIndex,
         role: Option<SocketRole>,
     ) -> SharedMeaning {
-        let cause = blame.cause(wait);
+        let (cause, evidence) = (blame.cause(wait), blame.frame_evidence(wait));
         let (stack, _) = blame.wait_and_waker_stacks(wait);
         let meaning = SleepMeaning {
             cause,
             label: self.sleep_label(cause, stack),
             role,
             kernel: self.kernel_wait(cause, stack),
-            evidence: blame.frame_evidence(wait),
+            evidence,
             stop: blame.stop_of_wait(wait),
             filesystem: blame.filesystem_of_wait(wait),
             coroutine: None,
+            blocked_loop: self.blocked_loop(cause, evidence, stack),
         };
         let meaning = self.share(meaning);
         self.note_library_function(&meaning, stack);
@@ -238,6 +246,7 @@ impl<'a> Meanings<'a> {
             let label = self.sleep_label(cause, stack);
             let kernel = self.kernel_wait(cause, stack);
             let coroutine = own_coroutine.and_then(|tid| self.coroutines.get(&tid)?.clone());
+            let blocked_loop = self.blocked_loop(cause, evidence, stack);
             let meaning = self.share(SleepMeaning {
                 cause,
                 label,
@@ -247,6 +256,7 @@ impl<'a> Meanings<'a> {
                 stop,
                 filesystem,
                 coroutine,
+                blocked_loop,
             });
             self.note_library_function(&meaning, stack);
             meaning
@@ -325,6 +335,17 @@ impl<'a> Meanings<'a> {
                     && (label.whose != CodeOwner::Runtime || has_lock_word(&label.function))
             }),
         }
+    }
+
+    /// Returns whose event loop a wait blocked, if it was in the middle of a task.
+    fn blocked_loop(
+        &mut self,
+        cause: Cause,
+        evidence: FrameEvidence,
+        stack: StackPairId,
+    ) -> Option<EventLoop> {
+        let (user, _) = self.stacks.get(stack);
+        self.blocked_loops.find(self.labels.stacks(), user, cause, evidence)
     }
 
     /// Returns what inside of the kernel a thread waited for.

@@ -11,6 +11,7 @@
 
 mod activity;
 mod awaited_things;
+mod blocked_loops;
 mod chain_words;
 mod connection_peer;
 mod coroutines;
@@ -46,6 +47,7 @@ mod wait_meanings;
 mod who;
 mod write;
 
+pub use blocked_loops::EventLoop;
 pub use coroutines::Coroutines;
 pub(crate) use culprits::{
     Culprit, CulpritTime, CulpritWriter, ServerProgram, with_culprit_writer,

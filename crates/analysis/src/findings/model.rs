@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use strum::IntoStaticStr;
 
-use super::{coroutines::Coroutines, hop_tree::HopTree};
+use super::{blocked_loops::EventLoop, coroutines::Coroutines, hop_tree::HopTree};
 
 /// What kind of trouble a finding is. Earlier kinds come first on every screen.
 #[derive(
@@ -199,9 +199,24 @@ pub struct FindingHop {
     /// The function of their language's library in which theirs waited: `Queue.get`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub library_function: Option<String>,
+    /// The event loop that they blocked: they waited in the middle of one of its tasks, so that no other went on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked_loop: Option<EventLoop>,
     /// What is said of them behind the function: `380 ms at a time while 5 threads wait`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub addition: Option<String>,
+}
+
+impl FindingHop {
+    /// Says of the threads that they blocked their event loop, if they did.
+    pub(super) fn with_blocked_loop(self, blocked_loop: Option<EventLoop>) -> Self {
+        let words = blocked_loop.map(|it| it.describe_blocked().to_owned());
+        let addition = match (self.addition, words) {
+            (Some(addition), Some(words)) => Some(format!("{addition}, {words}")),
+            (addition, words) => addition.or(words),
+        };
+        Self { blocked_loop, addition, ..self }
+    }
 }
 
 /// Sleeps of threads that others waited for.

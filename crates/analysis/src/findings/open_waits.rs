@@ -321,6 +321,7 @@ fn describe(
         tid: only_tid(&threads, writer.words.timeline),
         ..writer.words.hop(*program, &threads, function, what, time)
     };
+    let waiter = waiter.with_blocked_loop(meaning.blocked_loop);
     let share = writer.share(time).min(1.0);
     let mut lines = vec![FindingLine {
         depth: 0,

@@ -120,6 +120,7 @@ mod tests {
             sleep: None,
             waited_on: None,
             library_function: None,
+            blocked_loop: None,
             addition: None,
         }
     }

@@ -70,6 +70,7 @@ impl Words<'_> {
             sleep: None,
             waited_on: None,
             library_function: None,
+            blocked_loop: None,
             addition: None,
         }
     }

@@ -84,6 +84,7 @@ impl FindingWriter<'_> {
             }),
             ..waiter
         };
+        let waiter = waiter.with_blocked_loop(meaning.blocked_loop);
         let mut chain = vec![waiter];
         let cause_node = path.last().map(|(_, node)| node.time).unwrap_or_default();
         let end = path.last().and_then(|(key, _)| key.end);
@@ -103,6 +104,8 @@ impl FindingWriter<'_> {
         };
         let kind = match (meaning.cause, end.map(|end| end.kind)) {
             (Cause::Throttled, _) => FindingKind::Throttled,
+            // Who sleeps there holds up all others of its event loop, on purpose or not.
+            _ if meaning.blocked_loop.is_some() => FindingKind::Wait,
             (Cause::Timer, Some(BlameEntryKind::Timer)) if own_end && meaning.lock().is_none() => {
                 FindingKind::Sleep
             }
@@ -186,12 +189,16 @@ impl FindingWriter<'_> {
         let waits = key.slept.as_ref().filter(|_| key.end.is_none());
         let library_function = waits.and_then(|slept| self.meanings.library_function(slept));
         let through = library_function.as_ref().map(|name| format!("through {name}"));
-        FindingHop {
+        let hop = FindingHop {
             addition: sleep.as_ref().map(FindingSleep::describe).or(through),
             sleep,
             library_function,
             ..self.words.counted_hop(key.program, &node.threads, function, what, node.time)
-        }
+        };
+        // Who works keeps its loop busy, which is no wait of its own.
+        let is_work = key.end.is_some_and(|end| end.kind == BlameEntryKind::Work);
+        let slept = key.slept.as_ref().filter(|_| !is_work);
+        hop.with_blocked_loop(slept.and_then(|slept| slept.blocked_loop))
     }
 
     /// Tells of threads at the end of a chain that slept on purpose how long they did so at a time, and how many waited

@@ -121,6 +121,18 @@ const PYTHON_WORKER_LOOPS: &[(&str, &str)] = &[
     ("serve_forever", "socketserver.py"),
 ];
 
+/// Functions that a worker's loop calls to do a job. Whatever their threads wait for, it is not the next job, even
+/// where no function is the program's own: `executor.submit(cursor.execute, ...)`.
+const JOBS: &[&str] = &["tokio::runtime::task::"];
+
+/// The same of Python's library: a function and the end of its file.
+const PYTHON_JOBS: &[(&str, &str)] = &[
+    ("run", "concurrent/futures/thread.py"),
+    ("mapstar", "multiprocessing/pool.py"),
+    ("starmapstar", "multiprocessing/pool.py"),
+    ("_handle_request_noblock", "socketserver.py"),
+];
+
 /// Functions that sleep, with whatever they do it.
 const SLEEPS: &[&str] = &[
     "JVM_Sleep",
@@ -205,15 +217,18 @@ fn read_stack(stacks: &StackTable, id: StackId, kind: WaitKind) -> FrameEvidence
 
 /// Reads frames from the leaf on, until one tells something.
 fn read_frames<'a>(frames: impl Iterator<Item = &'a Frame>, kind: WaitKind) -> FrameEvidence {
-    let mut is_in_program = false;
+    let mut has_job = false;
     for (frame, depth) in frames.zip(0..) {
         match evidence_of_frame(frame) {
             // Whoever was called by the loop has a job.
-            Some(FrameEvidence::WorkerLoop) if is_in_program || depth >= MAX_LOOP_DEPTH => {}
+            Some(FrameEvidence::WorkerLoop) if has_job || depth >= MAX_LOOP_DEPTH => {}
             // A busy handler that does anything else than to sleep is the program's own.
             Some(FrameEvidence::Lock(LockName::Sqlite)) if kind != WaitKind::Sleep => {}
             Some(evidence) => return evidence,
-            None => is_in_program |= frame.functions.iter().any(is_script_of_program),
+            None => {
+                has_job |= (frame.functions.iter())
+                    .any(|function| is_script_of_program(function) || does_job(function));
+            }
         }
     }
     FrameEvidence::None
@@ -230,6 +245,14 @@ fn is_script_of_program(function: &Function) -> bool {
     function.file.as_deref().is_some_and(|file| {
         file.ends_with(".py") && !file.contains("/lib/python") && !file.starts_with('<')
     })
+}
+
+/// Returns whether a worker's loop calls a function to do a job.
+fn does_job(function: &Function) -> bool {
+    let file = function.file.as_deref().unwrap_or_default();
+    let is_pythons = |&(name, end): &(&str, &str)| function.name == name && file.ends_with(end);
+    let name = function.name.trim_start_matches('<');
+    JOBS.iter().any(|job| name.starts_with(job)) || PYTHON_JOBS.iter().any(is_pythons)
 }
 
 fn evidence_of_frame(frame: &Frame) -> Option<FrameEvidence> {
@@ -286,7 +309,42 @@ fn without_brackets(name: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{plain_name, without_brackets};
+    use offwake_recording::AddressKind;
+
+    use super::*;
+
+    /// Reads a stack from the leaf on: functions, with files behind `@`.
+    fn read(stack: &[&str]) -> FrameEvidence {
+        let frames: Vec<Frame> = (stack.iter().zip(0..))
+            .map(|(text, address)| {
+                let (name, file) = text.split_once(" @").unwrap_or((text, ""));
+                let file = Some(file).filter(|file| !file.is_empty()).map(Into::into);
+                let functions = vec![Function { file, ..Function::named(name) }];
+                let (module, module_offset) = (None, None);
+                Frame { address, kind: AddressKind::Return, module, module_offset, functions }
+            })
+            .collect();
+        read_frames(frames.iter(), WaitKind::Other)
+    }
+
+    #[test]
+    fn a_worker_that_waits_for_a_job_is_told_from_one_that_has_one() {
+        const POOL: &str = "_worker @/usr/lib/python3.11/concurrent/futures/thread.py";
+        const ITEM: &str = "run @/usr/lib/python3.11/concurrent/futures/thread.py";
+        const TOKIO: &str = "tokio::runtime::blocking::pool::Inner::run";
+        const TASK: &str = "<tokio::runtime::task::harness::Harness<T, S>>::poll";
+        const SERVER: &str = "serve_forever @/usr/lib/python3.11/socketserver.py";
+        const REQUEST: &str = "_handle_request_noblock @/usr/lib/python3.11/socketserver.py";
+        let idle = FrameEvidence::WorkerLoop;
+        assert_eq!(read(&["futex_wait", "lock_acquire", POOL]), idle);
+        assert_eq!(read(&["syscall", TOKIO]), idle);
+        assert_eq!(read(&["select @/usr/lib/python3.11/selectors.py", SERVER]), idle);
+        // None of these functions is the program's own.
+        assert_eq!(read(&["poll", "psyco_cursor_execute", ITEM, POOL]), FrameEvidence::None);
+        assert_eq!(read(&["recv", "std::net::tcp::read", TASK, TOKIO]), FrameEvidence::None);
+        let sends = "copyfileobj @/usr/lib/python3.11/shutil.py";
+        assert_eq!(read(&["send", sends, REQUEST, SERVER]), FrameEvidence::None);
+    }
 
     #[test]
     fn methods_have_one_name_whatever_the_compiler() {
