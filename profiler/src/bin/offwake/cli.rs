@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Says what threads are waiting for: off-CPU time, joined with whoever woke each thread.
+/// Shows what threads wait for: off-CPU time, and the chain of wakers that leads to its cause.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 pub struct Cli {
@@ -43,17 +43,17 @@ pub fn usage_error(kind: ErrorKind, message: &str) -> ! {
 pub enum Command {
     /// Record and report in one go (needs root)
     Profile(Box<Profile>),
-    /// Record into a file, to be reported later and anywhere (needs root)
+    /// Record into a file, to report later and anywhere (needs root)
     Record(Box<Record>),
-    /// Report what was recorded
+    /// Report a recording (no root needed)
     Report(Box<ReportCommand>),
     /// Watch waits live on the terminal (needs root)
     Top(Box<Top>),
-    /// Write what was recorded as Parquet, to be queried
+    /// Write a recording as Parquet tables, for queries
     Export(ExportCommand),
-    /// Say what this machine allows, what is missing, and how to get it
+    /// Show what this machine allows, what is missing, and how to get it
     Doctor,
-    /// Print a shell's completions
+    /// Print shell completions
     Completions(CompletionsCommand),
     /// Write the manual pages
     Man(ManCommand),
@@ -75,10 +75,10 @@ pub struct CompletionsCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  offwake man | man -l -                   the first page, at once
+  offwake man | man -l -                   read the first page
   offwake man -o /usr/local/share/man/man1 all of them: offwake.1, offwake-profile.1 …")]
 pub struct ManCommand {
-    /// A directory for the pages, one for each command; without it, the first goes to standard output
+    /// Directory for the pages, one per command. Without it, offwake.1 goes to standard output
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }
@@ -91,10 +91,10 @@ Examples:
   sudo offwake profile --cgroup /system.slice/nginx.service -d 30s -o wait.json
   sudo offwake profile --container web -d 10s -o wait.html
   sudo offwake profile -o wait.svg -- make -j2         a command, from its start to its end
-  sudo offwake profile -a -o all.json -- make -j2      the whole machine meanwhile
+  sudo offwake profile -a -o all.json -- make -j2      the whole machine while it runs
 
-Exit status: 0 done, 1 failed, 2 usage, 3 it ran and there is nothing to report. With -- CMD that has
-ended by itself, CMD's own status instead of 0: 128 and the signal's number if a signal ended it.")]
+Exit status: 0 done, 1 failed, 2 usage, 3 it ran, but there is nothing to report. If -- CMD ended by
+itself: CMD's own status instead of 0, or 128 plus the signal's number if a signal ended it.")]
 pub struct Profile {
     #[command(flatten)]
     pub recording: RecordingArguments,
@@ -105,7 +105,7 @@ pub struct Profile {
     #[command(flatten)]
     pub report: ReportArguments,
 
-    /// Memory for records; the window closes when it is used up
+    /// Memory for records. When it is full, recording ends
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2G")]
     pub max_memory: usize,
 }
@@ -116,16 +116,16 @@ pub struct Profile {
 Examples:
   sudo offwake record -p 4242 -d 10s -o wait.offwake   a process, for ten seconds
   sudo offwake record -o make.offwake -- make -j2       a command, from its start to its end
-  offwake report wait.offwake -o wait.svg               what it waited for: no root needed
+  offwake report wait.offwake -o wait.svg               what it waited for; no root needed
   sudo offwake record --keep 30s -o wait.offwake        a flight recorder: kill -USR1 writes the last
-                                                        30 s into wait.1.offwake, and it goes on
+                                                        30 s to wait.1.offwake, and it continues
   sudo offwake record --keep 30s --trigger 'wait>200ms,comm=redis-server' -p 4242 -o wait.offwake
 
-With --keep, the last stretch of all goes into FILE itself as it ends; snapshots are FILE with a number
-before the extension, the first that is free: those of an earlier run stay.
+With --keep, FILE itself gets the last stretch when recording ends. Snapshots are FILE with a number
+before the extension: the first one that is free, so those of an earlier run stay.
 
-Exit status: 0 done, 1 failed, 2 usage, 3 it ran and there is nothing to report. With -- CMD that has
-ended by itself, CMD's own status instead of 0: 128 and the signal's number if a signal ended it.")]
+Exit status: 0 done, 1 failed, 2 usage, 3 it ran, but there is nothing to report. If -- CMD ended by
+itself: CMD's own status instead of 0, or 128 plus the signal's number if a signal ended it.")]
 pub struct Record {
     #[command(flatten)]
     pub recording: RecordingArguments,
@@ -133,28 +133,29 @@ pub struct Record {
     #[command(flatten)]
     pub names: NameArguments,
 
-    /// The recording to write, by its name a .offwake file; `-` is standard output
+    /// The recording to write: a name that ends in .offwake, or `-` for standard output
     #[arg(short, long, value_name = "FILE", value_parser = parse_recording)]
     pub output: PathBuf,
 
-    /// Keep the last stretch only, in memory: a time (30s, 2m) or a size (512M, 1GB). SIGUSR1 writes it
-    /// out, and recording goes on
+    /// Keep only the last stretch, in memory: a time (30s, 2m) or a size (512M, 1GB). SIGUSR1
+    /// writes it to a snapshot, and recording continues
     #[arg(long, value_name = "TIME|BYTES", value_parser = parse_keep)]
     pub keep: Option<Retention>,
 
-    /// Write the stretch out when a thread of the target was blocked for longer: wait>200ms, or
-    /// wait>200ms,comm=NAME for threads of that name. A wait that nobody has ended counts as well: it is
-    /// noticed within a second, or half as much time again. Without a name, idle threads that wait for
-    /// work trip it too. May be given several times; the next one comes no sooner than after the time of
-    /// --keep (10s if that is a size)
+    /// Write a snapshot when a thread of the target was blocked for longer than this: wait>200ms,
+    /// or wait>200ms,comm=NAME for threads of that name. Open waits count too; offwake notices them
+    /// within 1s after TIME, or within half of TIME if that is longer. Without comm, idle threads
+    /// that wait for work trigger as well. May be given several times. The next snapshot comes no
+    /// sooner than one --keep time later (10s if --keep is a size)
     #[arg(long, value_name = "wait>TIME[,comm=NAME]", value_parser = parse_trigger, requires = "keep")]
     pub trigger: Vec<Trigger>,
 
-    /// Snapshots of this run that stay; the oldest goes for one more [default: 16]
+    /// How many snapshots of this run to keep; a new one replaces the oldest [default: 16]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "keep")]
     pub max_snapshots: Option<u32>,
 
-    /// Memory for what is kept; older slices go earlier when it is used up [default: 2G]
+    /// Memory for what --keep holds. When it is full, older slices are dropped earlier [default:
+    /// 2G]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "keep")]
     pub max_memory: Option<usize>,
 }
@@ -165,8 +166,8 @@ pub struct Record {
 Examples:
   offwake report wait.offwake                           a summary
   offwake report wait.offwake -o wait.svg -o wait.json
-  offwake report all.offwake -p 4242 -o wait.html       of a recording of the whole machine, a process
-  offwake report all.offwake --container web            and its children; a container; threads by name
+  offwake report all.offwake -p 4242 -o wait.html       from a whole-machine recording: a process and
+  offwake report all.offwake --container web            its children, a container, threads by name
   offwake report all.offwake --comm redis-server
   offwake report wait.offwake -o blockers.svg --reverse --hide idle,external
   offwake report before.offwake --diff after.offwake -o diff.svg
@@ -185,13 +186,13 @@ pub struct ReportCommand {
     #[command(flatten)]
     pub report: ReportArguments,
 
-    /// A recording that was made later: say what is waited for longer and shorter there than in FILE,
-    /// by the second of the window. -o takes .svg and .folded, a value before and one after
+    /// Compare with a later recording: which waits got longer or shorter, per second of the window.
+    /// -o takes .svg and .folded, with a value before and a value after
     #[arg(long, value_name = "LATER.offwake", conflicts_with_all = ["resymbolize", "otlp"])]
     pub diff: Option<PathBuf>,
 
-    /// Say what the waits of the second band of requests have that those of the first do not, by the request:
-    /// p50,p99. -o takes .svg and .folded
+    /// Compare two bands of requests, per request: p50,p99 shows what the slowest hundredth waits
+    /// for that the fast half does not. -o takes .svg and .folded
     #[arg(long, value_name = "BAND,BAND", value_parser = parse_bands, conflicts_with_all = ["diff", "band", "otlp"])]
     pub diff_bands: Option<BandPair>,
 
@@ -210,7 +211,7 @@ Examples:
   offwake export wait.offwake tables
   duckdb -c \"FROM 'tables/waits/**/*.parquet' LIMIT 10\"
 
-The recordings of many hosts can go into one directory; each keeps its own files.
+Recordings of many hosts can share one directory; each keeps its own files.
 The columns are in docs/format.md.
 
 Exit status: 0 done, 1 failed, 2 usage.")]
@@ -219,7 +220,7 @@ pub struct ExportCommand {
     #[arg(value_name = "FILE.offwake")]
     pub recording: PathBuf,
 
-    /// Where to: DIR/<table>/host=<host>/date=YYYY-MM-DD/hour=HH/<recording>.parquet, in UTC
+    /// Where to write: DIR/<table>/host=<host>/date=YYYY-MM-DD/hour=HH/<recording>.parquet, in UTC
     #[arg(value_name = "DIR")]
     pub directory: PathBuf,
 
@@ -235,30 +236,30 @@ Examples:
   sudo offwake top                                      the whole machine
   sudo offwake top -p 4242                              a process: what it waits for, and for whom
   sudo offwake top -p 4242 --window 30s --refresh 2s
-  sudo offwake top -- make -j2                          a command, whose output is not shown
+  sudo offwake top -- make -j2                          a command; its output is not shown
 
 Keys: h help, q quit, Enter into a wait, / filter, o sort, w sums since the start, p pause, s save.
-`s` writes the stretch that is on screen as FILE with a number; `offwake report` says the same of it.
+`s` saves what is on screen as FILE with a number; `offwake report` shows the same figures.
 
-Exit status: 0 done, 1 failed, 2 usage. With -- CMD that has ended by itself, CMD's own status instead
-of 0: 128 and the signal's number if a signal ended it.")]
+Exit status: 0 done, 1 failed, 2 usage. If -- CMD ended by itself: CMD's own status instead of 0, or
+128 plus the signal's number if a signal ended it.")]
 pub struct Top {
     #[command(flatten)]
     pub recording: RecordingArguments,
 
-    /// Time between two pictures, at least; it takes longer when there is much to do
+    /// Shortest time between two screens; it takes longer when there is much to do
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
     pub refresh: Duration,
 
-    /// How long a stretch is on screen: at least twice the time between two pictures
+    /// How much time a screen covers: at least twice --refresh
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
     pub window: Duration,
 
-    /// Where `s` saves what is on screen, with a number before the extension
+    /// Where `s` saves what is on screen; a number goes before the extension
     #[arg(short, long, value_name = "FILE", value_parser = parse_file, default_value = "offwake-top.offwake")]
     pub output: PathBuf,
 
-    /// Memory for the stretch, as it is stored and once more as it is read
+    /// Memory for the stretch on screen: this much to store it, and as much again to analyse it
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "1G")]
     pub max_memory: usize,
 }
@@ -269,51 +270,54 @@ pub struct RecordingArguments {
     #[command(flatten)]
     pub target: TargetArguments,
 
-    /// With --container: waits for it if it does not run yet; and when it stops and starts again, or another
-    /// one gets its name, that is the target from then on
+    /// With --container: wait until the container runs. When it restarts, or another container
+    /// takes its name, continue with that one
     #[arg(long, requires = "container")]
     pub follow: bool,
 
-    /// With --pid or a command: that process alone, without the children that it has or forks (as perf's)
+    /// With --pid or a command: only that process, without the children it has or forks (like
+    /// perf's --no-inherit)
     #[arg(long, conflicts_with_all = ["tid", "cgroup", "container", "all"])]
     pub no_inherit: bool,
 
-    /// A command: the target from its first instruction on; beside another target, it only says how
-    /// long to record
+    /// Command to run and to profile, from its first instruction on. With another target, the
+    /// command is not profiled: recording lasts as long as it runs
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 
-    /// How long to record: 10, 10s, 500ms, 2m; without it, until Ctrl-C or the command's end
+    /// How long to record: 10, 10s, 500ms, 2m. Without it, until Ctrl-C or until the command ends
     #[arg(short, long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
     #[command(flatten)]
     pub stacks: StackArguments,
 
-    /// How much of the time of all CPUs recording may take, idle ones included (10%, 0.5%, none): where it
-    /// would be more, detail is given up step by step, and the report says what and when
+    /// Limit for what recording costs, in percent of the time of all CPUs, idle ones included (10%,
+    /// 0.5%, none). Above it, offwake records less detail, step by step, and the report says what
+    /// and when
     #[arg(long, value_name = "PERCENT", value_parser = parse_overhead, default_value = "none")]
     pub max_overhead: OverheadArgument,
 
-    /// On-CPU stack samples a second on each CPU; 0 for none
+    /// On-CPU stack samples per second on each CPU; 0 for none
     #[arg(long, value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub sample: u32,
 
-    /// Whose waits are recorded: everybody's, so that blame can follow the waker, or the target's alone
+    /// Whose waits to record: those of the whole machine, so that blame can follow wakers, or only
+    /// those of the target
     #[arg(long, value_enum, default_value_t = ScopeArgument::Machine)]
     pub scope: ScopeArgument,
 
-    /// Bytes of each CPU's ring (a power of two; 64K, 8M); 64K at most for CPUs that are offline
-    /// [default: 128M over all CPUs that are online, at most 8M]
+    /// Size of each CPU's ring buffer (a power of two; 64K, 8M). CPUs that are offline get at most
+    /// 64K [default: 128M over all online CPUs, at most 8M each]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub ring_size: Option<usize>,
 
-    /// Threads that are kept track of at once, 2 KiB of kernel memory each; others are left out and
-    /// counted. The target's are not, unless it is the whole machine
+    /// How many threads to track at once, at 2 KiB of kernel memory each. Others are left out and
+    /// counted; threads of the target never are, unless it is the whole machine
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub max_threads: u32,
 
-    /// Entries of the map of target processes, forked children included
+    /// How many processes the target can have, forked children included
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pub max_targets: u32,
 
@@ -326,8 +330,7 @@ pub struct RecordingArguments {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct TargetArguments {
-    /// Processes: all their threads, and all processes that descend from them, those that were forked
-    /// before included
+    /// Processes, with all their threads and all their descendants, also those forked earlier
     #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4_194_305))]
     pub pid: Vec<u32>,
 
@@ -335,13 +338,13 @@ pub struct TargetArguments {
     #[arg(short, long, value_name = "TID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4_194_305))]
     pub tid: Vec<u32>,
 
-    /// A cgroup of the v2 hierarchy and all below it: a path in the file system, or as
-    /// /proc/PID/cgroup has it
+    /// A cgroup (v2) and everything below it: a path in the file system, or as /proc/PID/cgroup has
+    /// it
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
 
-    /// A container of Docker, Podman, containerd or CRI-O, with all that is started in it later, by its
-    /// name or the first digits of its id; pod/NAME or pod/NAME/CONTAINER for one of Kubernetes'
+    /// A container of Docker, Podman, containerd or CRI-O, with everything started in it later: its
+    /// name or the first digits of its id; for Kubernetes pod/NAME or pod/NAME/CONTAINER
     #[arg(long, value_name = "NAME|ID", value_parser = parse_container)]
     pub container: Option<ContainerQuery>,
 
@@ -353,9 +356,9 @@ pub struct TargetArguments {
 /// Whose waits are recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ScopeArgument {
-    /// Every thread's.
+    /// Those of every thread.
     Machine,
-    /// The target's alone.
+    /// Only those of the target.
     Target,
 }
 

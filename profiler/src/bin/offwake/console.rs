@@ -20,12 +20,12 @@ use crate::output::{Destination, Output, ignore_broken_pipe};
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Terminal")]
 pub struct ConsoleArguments {
-    /// Say nothing but what failed or is missing: no summary, no progress
+    /// Print only what failed or is missing: no summary, no progress
     #[arg(short, long, global = true)]
     quiet: bool,
 
-    /// Say everything: each thread's ledger and waits, containers, losses and what recording cost.
-    /// -vv also logs, while recording, what the loader and the programs say about themselves
+    /// Print everything: each thread's ledger and waits, containers, losses, and what recording
+    /// cost. While recording, -vv also logs what the loader and the BPF programs report
     #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet")]
     verbose: u8,
 

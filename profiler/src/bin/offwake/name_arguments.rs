@@ -12,20 +12,20 @@ use crate::output::on_one_line;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Names")]
 pub struct NameArguments {
-    /// Read the source file and line of each frame too, from debug information: name (file.c:123)
+    /// Also show the source file and line of each frame, from debug information: name (file.c:123)
     #[arg(long, conflicts_with = "no_inline")]
     pub lines: bool,
 
-    /// Read symbol tables alone: a tenth of the time, but inlined functions are not told apart
+    /// Read only symbol tables: takes a tenth of the time, but does not show inlined functions
     #[arg(long)]
     pub no_inline: bool,
 
-    /// A directory with debug files, beside /usr/lib/debug
+    /// A directory with debug files, in addition to /usr/lib/debug
     #[arg(long, value_name = "DIR")]
     pub debug_dir: Vec<PathBuf>,
 
-    /// Ask the servers in DEBUGINFOD_URLS for debug files that are not here, and keep what they send:
-    /// they learn the build ids of what runs here
+    /// Ask the servers in DEBUGINFOD_URLS for missing debug files, and keep what they send. The
+    /// servers learn the build ids of the programs that run here
     #[arg(long)]
     pub debuginfod: bool,
 }
@@ -34,26 +34,26 @@ pub struct NameArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Names")]
 pub struct NameAgainArguments {
-    /// Say the source file and line of each frame too, where they were recorded or, with
-    /// --resymbolize, where there is debug information: name (file.c:123)
+    /// Also show the source file and line of each frame: name (file.c:123). They must have been
+    /// recorded, or, with --resymbolize, debug information must be there
     #[arg(long, conflicts_with = "no_inline")]
     pub lines: bool,
 
     /// Look names up again, by the build ids in the recording: for a recording that was cut off, or
-    /// when debug files have come since
+    /// after you added debug files
     #[arg(long)]
     pub resymbolize: bool,
 
-    /// Read symbol tables alone: a tenth of the time, but inlined functions are not told apart
+    /// Read only symbol tables: takes a tenth of the time, but does not show inlined functions
     #[arg(long, requires = "resymbolize")]
     pub no_inline: bool,
 
-    /// A directory with debug files, beside /usr/lib/debug
+    /// A directory with debug files, in addition to /usr/lib/debug
     #[arg(long, value_name = "DIR", requires = "resymbolize")]
     pub debug_dir: Vec<PathBuf>,
 
-    /// Ask the servers in DEBUGINFOD_URLS for debug files that are not here, and keep what they send:
-    /// they learn the build ids of what runs here
+    /// Ask the servers in DEBUGINFOD_URLS for missing debug files, and keep what they send. The
+    /// servers learn the build ids of the programs that run here
     #[arg(long, requires = "resymbolize")]
     pub debuginfod: bool,
 }

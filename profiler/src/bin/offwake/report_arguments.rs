@@ -21,10 +21,10 @@ use crate::{
 /// What is shown, and where.
 #[derive(Debug, Args)]
 pub struct ReportArguments {
-    /// A file to write; its extension names the format (.html .md .svg .folded .json,
-    /// .pftrace for Perfetto, .pb.gz for pprof, .speedscope.json, .requests.json for how long requests took, .requests.parquet for a table of them, .spans.json
-    /// and .otlp.json for requests as spans, .parquet for a table of the waits, .offwake for the
-    /// recording itself). `-` is standard output
+    /// File to write. The extension names the format: .html .md .svg .folded .json, .pftrace
+    /// (Perfetto), .pb.gz (pprof), .speedscope.json, .requests.json (how long requests took),
+    /// .requests.parquet (a table of them), .spans.json and .otlp.json (requests as spans),
+    /// .parquet (a table of the waits), .offwake (the recording itself). `-` is standard output
     #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
     pub outputs: Vec<PathBuf>,
 
@@ -33,30 +33,31 @@ pub struct ReportArguments {
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<&'static dyn OutputFormat>,
 
-    /// Write everything, whatever the size. Otherwise a file has what matters most, in 20 MB or so, and
-    /// sums up the rest; JSON then has each stack once (schema 2), with --full in every place (schema 1)
+    /// Write everything, whatever the size. Without it, a file holds what matters most, in about 20
+    /// MB, and sums up the rest. JSON then stores each stack once (schema 2); with --full, in every
+    /// place (schema 1)
     #[arg(long, requires = "outputs")]
     pub full: bool,
 
-    /// Say all that is known of the requests that the target served or made: how long they took, and what the
-    /// slow ones have that the fast ones do not. The summary ends with the gist of it
+    /// Print everything about the requests that the target served or made: how long they took, and
+    /// what slow ones have that fast ones do not. The summary always ends with the essentials
     #[arg(long)]
     pub requests: bool,
 
-    /// Show the waits of requests of this band alone: p99 (the slowest hundredth of each class), p50 (the fast half),
-    /// p90-99
+    /// Show only waits of requests in this band: p99 (the slowest hundredth of each class), p50
+    /// (the fast half), p90-99
     #[arg(long, value_name = "BAND")]
     pub band: Option<BandRange>,
 
-    /// The shortest wait to show: 5ms, 1s; a bare number is microseconds
+    /// Shortest wait to show: 5ms, 1s; a bare number is microseconds
     #[arg(short = 'm', long, value_name = "TIME", value_parser = parse_wait)]
     pub min_wait: Option<Nanos>,
 
-    /// The longest wait to show
+    /// Longest wait to show
     #[arg(short = 'M', long, value_name = "TIME", value_parser = parse_wait)]
     pub max_wait: Option<Nanos>,
 
-    /// Task states to show, by the letters of ps: S, D, SD …
+    /// Task states to show, as letters of ps: S, D, SD …
     #[arg(long, value_name = "LETTERS", value_parser = parse_states)]
     pub state: Option<States>,
 
@@ -68,30 +69,31 @@ pub struct ReportArguments {
     #[arg(short, long = "kernel-threads-only")]
     pub kernel_only: bool,
 
-    /// Show waits that are so alone: function=LockAcquire (anywhere in the stack), cause=futex,
-    /// syscall=read or waited_on=*:5432*; `*` is any text. Given twice with the same word, one has to
-    /// match; with different words, each has to
+    /// Show only waits that match: function=LockAcquire (anywhere in the stack), cause=futex,
+    /// syscall=read or waited_on=*:5432*; `*` matches any text. Conditions with the same word are
+    /// alternatives; conditions with different words must all match
     #[arg(long = "where", value_name = "WORD=TEXT")]
     pub conditions: Vec<WaitCondition>,
 
     #[command(flatten)]
     pub pictures: PictureArguments,
 
-    /// Leave out: idle, waits for the next request (event loops, pools, accept); external and
-    /// unattributed, such parts of waits, in flame graphs and folded stacks. The ledger keeps them
+    /// Leave out: idle (waits for the next request: event loops, pools, accept); external and
+    /// unattributed (such parts of waits; only in flame graphs and folded stacks). The ledger keeps
+    /// everything
     #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',')]
     pub hide: Vec<Hide>,
 
-    /// How many hops a chain is followed: the waker, who had woken that one, and so on
+    /// How many hops to follow a chain: the waker, who had woken that one, and so on
     #[arg(long, value_name = "HOPS", default_value_t = ChainLimits::default().depth,
           value_parser = clap::value_parser!(u16).range(1..=i64::from(ChainLimits::DEEPEST)))]
     pub max_depth: u16,
 
-    /// How many waits of one thread are followed inside one wait
+    /// How many waits of one thread to follow inside one wait
     #[arg(long, value_name = "WAITS", default_value_t = ChainLimits::default().fan_out)]
     pub max_fan_out: u32,
 
-    /// How many waits are followed below one wait, on all levels
+    /// How many waits to follow below one wait, on all levels together
     #[arg(long, value_name = "WAITS", default_value_t = ChainLimits::default().nodes)]
     pub max_nodes: u32,
 
@@ -148,20 +150,21 @@ impl ReportArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flame graphs and folded stacks")]
 pub struct PictureArguments {
-    /// How far: hop by hop to what the time went to, to who woke the thread, or the wait alone
+    /// How far to follow each wait
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Flame::Chain)]
     pub flame: Flame,
 
-    /// What they begin with
+    /// What the first frame is
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = By::Thread)]
     pub by: By,
 
-    /// Begin with what the time went to: who keeps others waiting, and whom
+    /// Turn the graph round: start with the culprits, what the time went to, and show below them
+    /// whom they kept waiting
     #[arg(long)]
     pub reverse: bool,
 
-    /// How much .svg shows of each hop [default: hops; all with --flame off-wake or off-cpu, --by or
-    /// --reverse]
+    /// How much .svg shows of each hop [default: hops; all with --flame off-wake, --flame off-cpu,
+    /// --by or --reverse]
     #[arg(long, value_enum, value_name = "DETAIL", hide_default_value = true)]
     pub frames: Option<Frames>,
 }
@@ -204,7 +207,7 @@ impl PictureArguments {
 /// How much a picture shows of each hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Frames {
-    /// One box: which program, what for, and in which function of its own.
+    /// One box: which program, what it waits for, and in which function of its own.
     Hops,
     /// Each thread, and all frames of its stacks.
     All,
@@ -213,11 +216,11 @@ pub enum Frames {
 /// How far a flame graph goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Flame {
-    /// The wait, who woke the thread, whom that one had waited for, … and what the time went to.
+    /// The whole chain: the wait, its waker, what that waker waited for, … and where the time went.
     Chain,
-    /// The wait, and who woke the thread.
+    /// The wait and its waker.
     OffWake,
-    /// The wait.
+    /// Only the wait.
     OffCpu,
 }
 
@@ -226,7 +229,7 @@ pub enum Flame {
 pub enum By {
     /// The waiting thread.
     Thread,
-    /// Its process; the threads are not told apart.
+    /// Its process, with all threads merged.
     Process,
     /// Its cgroup, then the process.
     Cgroup,
@@ -241,7 +244,7 @@ pub enum Hide {
     Idle,
     /// Timers, disks, the network, devices.
     External,
-    /// What is not known.
+    /// Time whose cause is unknown.
     Unattributed,
 }
 

@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Spans")]
 pub struct SpanArguments {
-    /// A collector to send spans to: http://HOST:PORT[/v1/traces], Jaeger or Tempo, say
+    /// Collector to send spans to, such as Jaeger or Tempo: http://HOST:PORT[/v1/traces]
     #[arg(long, value_name = "URL", value_parser = parse_collector)]
     pub otlp: Option<Collector>,
 
@@ -23,32 +23,32 @@ pub struct SpanArguments {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s", requires = "otlp")]
     pub otlp_timeout: Duration,
 
-    /// Spans of one batch
+    /// Spans per batch
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..), requires = "otlp")]
     pub otlp_batch: u16,
 
-    /// Hops that a request is followed
+    /// How many hops to follow a request
     #[arg(long, value_name = "N", default_value_t = SpanLimits::default().depth)]
     pub span_depth: u16,
 
-    /// The longest wait that is followed
+    /// Longest wait to follow
     #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "60s")]
     pub span_lifetime: Nanos,
 
-    /// Children of one span
+    /// Most children that one span can have
     #[arg(long, value_name = "N", default_value_t = SpanLimits::default().fan_out)]
     pub span_fan_out: u32,
 
-    /// Spans in all
+    /// Most spans in all
     #[arg(long, value_name = "N", default_value_t = SpanLimits::default().max_spans)]
     pub max_spans: u32,
 
-    /// The shortest wait that is a span of its own where nobody was asked for anything; a bare number
-    /// is microseconds
+    /// Waits for the answer to a request always become spans; other waits do from this length on. A
+    /// bare number is microseconds
     #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "10us")]
     pub span_min: Nanos,
 
-    /// The share of the traces to keep: 0.1, or 1/10
+    /// Share of the traces to keep: 0.1, or 1/10
     #[arg(long, value_name = "SHARE", default_value_t = SampleShare::ALL)]
     pub span_sample: SampleShare,
 }

@@ -11,32 +11,31 @@ use crate::values::{parse_bytes, round_ring_bytes};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Stacks")]
 pub struct StackArguments {
-    /// How stacks are taken: recognised where a thread has had them before, walked at every wait, or
-    /// not at all
+    /// How to get stacks
     #[arg(long, value_enum, default_value_t = Stacks::Cached)]
     pub stacks: Stacks,
 
-    /// How the frames of user stacks are found: by what each module carries, by frame pointers, or by
-    /// DWARF's call frame information alone
+    /// How to find the frames of user stacks
     #[arg(long, value_enum, default_value_t = Unwind::Auto)]
     pub unwind: Unwind,
 
-    /// How much of each CPU's time may go into walking stacks (3%, 0.5%, none): what is over gets no
-    /// stack, and is counted [default: 3% with --stacks cached, none with --stacks exact]
+    /// Share of each CPU's time that stack walks and copies may take (3%, 0.5%, none). A wait
+    /// beyond it gets no stack, and is counted [default: 3% with --stacks cached, none with
+    /// --stacks exact]
     #[arg(long, value_name = "PERCENT", value_parser = parse_budget)]
     pub budget: Option<BudgetArgument>,
 
-    /// One in so many recognised stacks is taken all the same and compared, at most some 200 a second of one thread's
-    /// kind; with 1 it is each
+    /// Verify 1 in N cached stacks by capturing it anyway (at most about 200 per second, per thread
+    /// and kind of stack); 1 verifies every one
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub check_stacks: u32,
 
-    /// Distinct stacks that the kernel half remembers having sent; others are sent again when they
-    /// come up again
+    /// How many distinct stacks the BPF programs remember as sent already. They send any other
+    /// stack again each time it occurs
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     pub max_stacks: u32,
 
-    /// Bytes of the ring in which copies of user stacks are sent (a power of two; 64K, 8M) [default: 4M]
+    /// Size of the ring buffer for copies of user stacks (a power of two; 64K, 8M) [default: 4M]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub copy_ring_size: Option<usize>,
 }
@@ -47,22 +46,22 @@ const COPY_RING: usize = 4 << 20;
 /// How stacks are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Stacks {
-    /// Recognised where a thread has had them before, walked otherwise.
+    /// From a cache where the thread had the same stack before, else walked.
     Cached,
     /// Walked at every wait.
     Exact,
-    /// Not at all.
+    /// No stacks: only who woke whom.
     Off,
 }
 
 /// How the frames of user stacks are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Unwind {
-    /// By what each module carries: call frame information, else frame pointers.
+    /// By what each module has: call frame information, else frame pointers.
     Auto,
-    /// By frame pointers.
+    /// By frame pointers only.
     Fp,
-    /// By call frame information.
+    /// By DWARF's call frame information only.
     Dwarf,
 }
 
