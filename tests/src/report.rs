@@ -99,6 +99,9 @@ pub struct FindingHop {
     pub threads: u64,
     /// The function.
     pub function: Option<String>,
+    /// The event loop that they blocked.
+    #[serde(default)]
+    pub blocked_loop: Option<String>,
     /// What the thread did, in words.
     pub what: String,
 }

@@ -65,8 +65,8 @@ use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use
 pub use chains::{ChainId, Chains, Hop, StackPairId, StackPairs};
 pub use class::{BlameClass, BlameEntryKind, BlameGroup};
 pub use connection_sides::{ConnectionSide, ConnectionSides, descriptor};
-pub(crate) use frame_evidence::libc_name;
 pub use frame_evidence::{FrameEvidence, LockName};
+pub(crate) use frame_evidence::{libc_name, python_name};
 pub use kinds::{BlameKind, BlamePart, ChainLimits, External, IdleHint, IdleState, Reason};
 pub use ledger::Ledger;
 pub use locks::is_lock_wait;

@@ -12,7 +12,7 @@ use offwake_recording::{Function, StackRef, StackTable, units::StackId};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::blame::{FrameEvidence, LockName, cause::Cause};
+use crate::blame::{FrameEvidence, LockName, cause::Cause, python_name};
 
 /// Whose event loop it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
@@ -41,8 +41,8 @@ impl EventLoop {
 enum FrameRole {
     /// The loop waits for events here, or has handed its tasks over to another thread.
     IsFree,
-    /// The loop waits for events here, unless the program made one of its own for a call that blocks.
-    IsFreeUnlessNested,
+    /// The loop waits for events here, or calls back whoever waits for them.
+    PollsOrCallsBack,
     /// The loop runs a task here.
     RunsTask(EventLoop),
 }
@@ -84,15 +84,25 @@ impl BlockedLoopFinder {
 }
 
 /// Returns whose event loop is blocked, by the functions of a stack from the leaf on.
-fn find_blocked_loop<'a>(functions: impl Iterator<Item = &'a Function>) -> Option<EventLoop> {
-    let mut functions = functions;
-    match functions.find_map(find_role)? {
-        FrameRole::IsFree => None,
-        FrameRole::RunsTask(event_loop) => Some(event_loop),
-        FrameRole::IsFreeUnlessNested => {
-            functions.any(runs_nested_loop).then_some(EventLoop::Libuv)
+fn find_blocked_loop<'a>(mut functions: impl Iterator<Item = &'a Function>) -> Option<EventLoop> {
+    let mut has_called_back = false;
+    loop {
+        let function = functions.next()?;
+        match find_role(function) {
+            Some(FrameRole::IsFree) => return None,
+            Some(FrameRole::RunsTask(event_loop)) => return Some(event_loop),
+            Some(FrameRole::PollsOrCallsBack) => {
+                let is_blocked = has_called_back || functions.any(runs_nested_loop);
+                return is_blocked.then_some(EventLoop::Libuv);
+            }
+            None => has_called_back |= !is_call_to_poll(&function.name),
         }
     }
+}
+
+/// Returns whether a function is of the C library, between a loop and the kernel: `epoll_pwait`, `__syscall_cancel`.
+fn is_call_to_poll(name: &str) -> bool {
+    name.contains("epoll") || name.contains("syscall")
 }
 
 fn find_role(function: &Function) -> Option<FrameRole> {
@@ -112,12 +122,12 @@ fn find_role(function: &Function) -> Option<FrameRole> {
         // Jobs of the pool that is made for calls that block.
         Some(inner) if inner.starts_with("blocking::pool::") => Some(FrameRole::IsFree),
         Some(_) => None,
-        None if name == "uv__io_poll" => Some(FrameRole::IsFreeUnlessNested),
+        None if name == "uv__io_poll" => Some(FrameRole::PollsOrCallsBack),
         None if name == "uv_run" => Some(FrameRole::RunsTask(EventLoop::Libuv)),
-        None if name == "_run" && file.ends_with("asyncio/events.py") => {
+        None if python_name(name) == "_run" && file.ends_with("asyncio/events.py") => {
             Some(FrameRole::RunsTask(EventLoop::Asyncio))
         }
-        None if name == "_run_once" && file.ends_with("asyncio/base_events.py") => {
+        None if python_name(name) == "_run_once" && file.ends_with("asyncio/base_events.py") => {
             Some(FrameRole::IsFree)
         }
         None => None,
@@ -186,6 +196,8 @@ mod tests {
     #[test]
     fn a_callback_of_nodes_that_waits_blocks_its_loop() {
         assert_eq!(find(&["fsync", "uv__fs_work", "uv_run"]), Some(EventLoop::Libuv));
+        let in_callback = ["fsync", "uv__fs_work", "uv__stream_io", "uv__io_poll"];
+        assert_eq!(find(&in_callback), Some(EventLoop::Libuv));
         assert_eq!(find(&["epoll_pwait", "uv__io_poll", "uv_run"]), None);
         // `execSync` waits in a loop of its own.
         let nested =
@@ -196,8 +208,8 @@ mod tests {
     #[test]
     fn a_coroutine_of_pythons_that_waits_blocks_its_loop() {
         let [run, once] = [
-            "_run @/usr/lib/python3.11/asyncio/events.py",
-            "_run_once @/usr/lib/python3.11/asyncio/base_events.py",
+            "Handle._run @/usr/lib/python3.11/asyncio/events.py",
+            "BaseEventLoop._run_once @/usr/lib/python3.11/asyncio/base_events.py",
         ];
         let select = "select @/usr/lib/python3.11/selectors.py";
         assert_eq!(find(&["read", "handle @/srv/web.py", run, once]), Some(EventLoop::Asyncio));

@@ -1,5 +1,7 @@
 //! Clients that ask a server over the loopback, a task that sleeps, tasks that hand each other messages, and work
 //! on threads that may block. Says `ready`, and goes on until it is killed. With the argument `idle` nobody asks.
+//! With `blocks` there is one task instead, which blocks its worker for 20 ms again and again; with `yields` it has a
+//! thread that may block do so.
 //! With `proxy PORT SLOW OTHER MODE` it serves others
 //! instead, and asks these two.
 
@@ -28,8 +30,29 @@ fn main() -> Result<()> {
             let [port, slow, other] = [port.parse()?, slow.parse()?, other.parse()?];
             runtime.block_on(proxy::serve(port, slow, other, mode == "timer"))
         }
+        ["blocks"] => runtime.block_on(runtime.spawn(load_prices(false)))?,
+        ["yields"] => runtime.block_on(runtime.spawn(load_prices(true)))?,
         _ => runtime.block_on(run(arguments == ["idle"])),
     }
+}
+
+async fn load_prices(may_block: bool) -> Result<()> {
+    println!("ready");
+    loop {
+        let price = match may_block {
+            true => task::spawn_blocking(load_price).await?,
+            false => load_price(),
+        };
+        assert!(price > 0);
+        time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Sleeps, and has something left to do then: it has a frame of its own.
+#[inline(never)]
+fn load_price() -> u32 {
+    thread::sleep(Duration::from_millis(20));
+    std::process::id()
 }
 
 async fn run(is_idle: bool) -> Result<()> {

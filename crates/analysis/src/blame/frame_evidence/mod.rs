@@ -108,6 +108,8 @@ const WORKER_LOOPS: &[&str] = &[
     "fpm_event_loop",
     // Rust's pools.
     "tokio::runtime::blocking::pool::Inner::run",
+    // The same where it is named by debug information.
+    "tokio::runtime::blocking::pool::run",
     // Of several workers of tokio's, all but the one that polls.
     "tokio::runtime::scheduler::multi_thread::park::Inner::park_condvar",
     "tokio::runtime::scheduler::multi_thread::park::park_condvar",
@@ -247,10 +249,16 @@ fn is_script_of_program(function: &Function) -> bool {
     })
 }
 
+/// `BaseServer.serve_forever` → `serve_forever`: Python names the class since 3.11.
+pub(crate) fn python_name(name: &str) -> &str {
+    name.rsplit('.').next().unwrap_or(name)
+}
+
 /// Returns whether a worker's loop calls a function to do a job.
 fn does_job(function: &Function) -> bool {
     let file = function.file.as_deref().unwrap_or_default();
-    let is_pythons = |&(name, end): &(&str, &str)| function.name == name && file.ends_with(end);
+    let is_pythons =
+        |&(name, end): &(&str, &str)| python_name(&function.name) == name && file.ends_with(end);
     let name = function.name.trim_start_matches('<');
     JOBS.iter().any(|job| name.starts_with(job)) || PYTHON_JOBS.iter().any(is_pythons)
 }
@@ -260,9 +268,8 @@ fn evidence_of_frame(frame: &Frame) -> Option<FrameEvidence> {
         let name = without_brackets(plain_name(&function.name));
         let name = &*name;
         let file = function.file.as_deref().unwrap_or_default();
-        let is_python_loop = PYTHON_WORKER_LOOPS
-            .iter()
-            .any(|&(of_python, end)| name == of_python && file.ends_with(end));
+        let is_python_loop = (PYTHON_WORKER_LOOPS.iter())
+            .any(|&(of_python, end)| python_name(name) == of_python && file.ends_with(end));
         if let Some(lock) = locks::lock_of_function(name).or_else(|| java::lock_of_method(name)) {
             Some(FrameEvidence::Lock(lock))
         } else if SLEEPS.contains(&name) {
@@ -330,15 +337,18 @@ mod tests {
     #[test]
     fn a_worker_that_waits_for_a_job_is_told_from_one_that_has_one() {
         const POOL: &str = "_worker @/usr/lib/python3.11/concurrent/futures/thread.py";
-        const ITEM: &str = "run @/usr/lib/python3.11/concurrent/futures/thread.py";
+        const ITEM: &str = "_WorkItem.run @/usr/lib/python3.11/concurrent/futures/thread.py";
         const TOKIO: &str = "tokio::runtime::blocking::pool::Inner::run";
         const TASK: &str = "<tokio::runtime::task::harness::Harness<T, S>>::poll";
-        const SERVER: &str = "serve_forever @/usr/lib/python3.11/socketserver.py";
-        const REQUEST: &str = "_handle_request_noblock @/usr/lib/python3.11/socketserver.py";
+        const SERVER: &str = "BaseServer.serve_forever @/usr/lib/python3.11/socketserver.py";
+        const REQUEST: &str =
+            "BaseServer._handle_request_noblock @/usr/lib/python3.11/socketserver.py";
         let idle = FrameEvidence::WorkerLoop;
         assert_eq!(read(&["futex_wait", "lock_acquire", POOL]), idle);
         assert_eq!(read(&["syscall", TOKIO]), idle);
         assert_eq!(read(&["select @/usr/lib/python3.11/selectors.py", SERVER]), idle);
+        // Before 3.11.
+        assert_eq!(read(&["serve_forever @/usr/lib/python3.9/socketserver.py"]), idle);
         // None of these functions is the program's own.
         assert_eq!(read(&["poll", "psyco_cursor_execute", ITEM, POOL]), FrameEvidence::None);
         assert_eq!(read(&["recv", "std::net::tcp::read", TASK, TOKIO]), FrameEvidence::None);

@@ -1,0 +1,76 @@
+//! Tasks that block the event loop which runs them, and the same tasks where they do not.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Result, ensure};
+use offwake_tests::{
+    offwake::Offwake,
+    paths::{node_binary, programs_directory, scratch_directory, tokio_program},
+    programs::Program,
+    report::{FindingHop, Report},
+};
+
+/// Profiles a program whose one task waits for 20 ms again and again, in this mode.
+fn profile(command: &mut Command, mode: &str) -> Result<Report> {
+    let program = Program::start_and_wait(command.arg(mode), scratch_directory()?)?;
+    let pid = program.pid().to_string();
+    Offwake::profile()?
+        .args(["-p", &pid, "--no-inherit", "-d", "1s", "-o", "x.json"])
+        .run()?
+        .report("x.json")
+}
+
+/// The hops in which somebody blocks an event loop.
+fn blocked(report: &Report) -> Vec<&FindingHop> {
+    let hops = report.findings.iter().flat_map(|finding| &finding.chain);
+    hops.filter(|hop| hop.blocked_loop.is_some()).collect()
+}
+
+/// Demands that the first finding is about a task that blocks this event loop, by a function if it is known.
+fn blocks(report: &Report, event_loop: &str, function: Option<&str>) -> Result<()> {
+    let first = report.findings.first().and_then(|finding| finding.chain.first());
+    let is_it = first.is_some_and(|hop| {
+        let named = function.is_none_or(|name| {
+            hop.function.as_ref().is_some_and(|function| function.contains(name))
+        });
+        hop.blocked_loop.as_deref() == Some(event_loop) && named
+    });
+    ensure!(is_it, "{:#?}", report.findings);
+    Ok(())
+}
+
+fn blocks_nobody(report: &Report) -> Result<()> {
+    ensure!(report.waits.iter().any(|waits| waits.blocked_ns > 0), "it never waited");
+    ensure!(blocked(report).is_empty(), "{:#?}", report.findings);
+    Ok(())
+}
+
+fn script(interpreter: &Path, name: &str) -> Command {
+    let mut command = Command::new(interpreter);
+    command.arg(programs_directory().join("blocked_loops").join(name));
+    command
+}
+
+#[test]
+fn a_coroutine_of_asyncio_that_sleeps_blocks_its_loop() -> Result<()> {
+    let python = Path::new("python3");
+    let report = profile(&mut script(python, "loop.py"), "blocks")?;
+    blocks(&report, "asyncio", Some("load_price"))?;
+    blocks_nobody(&profile(&mut script(python, "loop.py"), "yields")?)
+}
+
+/// The call comes from within a callback, and waits in a loop of its own.
+#[test]
+fn a_callback_of_nodes_that_waits_for_a_child_blocks_its_loop() -> Result<()> {
+    let node = node_binary()?;
+    blocks(&profile(&mut script(&node, "loop.js"), "blocks")?, "libuv", None)?;
+    blocks_nobody(&profile(&mut script(&node, "loop.js"), "yields")?)
+}
+
+#[test]
+fn a_task_of_tokios_that_sleeps_blocks_its_worker() -> Result<()> {
+    let tokio = tokio_program()?;
+    let report = profile(&mut Command::new(&tokio), "blocks")?;
+    blocks(&report, "tokio", Some("load_price"))?;
+    blocks_nobody(&profile(&mut Command::new(&tokio), "yields")?)
+}
