@@ -110,23 +110,38 @@ impl Scene {
         self
     }
 
+    /// The end of a connection that a thread wakes another through.
+    pub fn end_of(&self, waker: u32, woken: u32) -> FileId {
+        self.through[&(waker, woken)]
+    }
+
     /// Makes threads the threads of the loop's process.
-    pub fn in_loop_process(mut self, tids: &[u32]) -> Self {
+    pub fn in_loop_process(self, tids: &[u32]) -> Self {
+        self.in_process(LOOP, tids)
+    }
+
+    /// Makes threads the threads of one process.
+    pub fn in_process(mut self, tgid: u32, tids: &[u32]) -> Self {
         edit(&mut self.recording, |waits| {
             for wait in waits.iter_mut() {
                 if tids.contains(&wait.tid.0) {
-                    wait.tgid = Tgid(LOOP);
+                    wait.tgid = Tgid(tgid);
                 }
                 if let Some(wake) = &mut wait.wake
                     && tids.contains(&wake.current.tid.0)
                 {
-                    wake.current.tgid = Tgid(LOOP);
+                    wake.current.tgid = Tgid(tgid);
                 }
             }
         });
         for event in &mut self.recording.thread_events {
             if tids.contains(&event.tid.0) {
-                event.tgid = Tgid(LOOP);
+                event.tgid = Tgid(tgid);
+            }
+        }
+        for exit in &mut self.recording.exits {
+            if tids.contains(&exit.tid.0) {
+                exit.tgid = Tgid(tgid);
             }
         }
         self

@@ -17,6 +17,8 @@ mod chain_pictures;
 mod chains;
 #[cfg(target_arch = "x86_64")]
 mod chains_api;
+#[cfg(target_arch = "x86_64")]
+mod connection_threads;
 mod containers;
 #[cfg(target_arch = "x86_64")]
 mod corruption;

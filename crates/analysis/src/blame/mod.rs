@@ -15,6 +15,7 @@ mod chains;
 mod class;
 mod condition_calls;
 mod connection_sides;
+mod connection_threads;
 mod cpus;
 mod frame_evidence;
 mod gangs;
@@ -81,6 +82,7 @@ pub use walk::{
 
 use broadcasts::Broadcasts;
 use cause::Cause;
+use connection_threads::ConnectionThreads;
 use cpus::CpuOccupancy;
 use gaps::Gaps;
 use interpreter_lock::InterpreterLockHolders;
@@ -116,6 +118,8 @@ pub struct Blame<'a> {
     threads_by_waker: Vec<Range<u32>>,
     /// The threads of each process; made when it is needed first.
     threads_by_process: OnceLock<HashMap<Tgid, Vec<ThreadIndex>>>,
+    /// Made when it is needed first.
+    connection_threads: OnceLock<ConnectionThreads>,
     /// Each thread's samples in order of time, by [`ThreadIndex`].
     samples: Vec<Vec<(Timestamp, StackPairId)>>,
     locks: Locks,
@@ -173,6 +177,7 @@ impl<'a> Blame<'a> {
             limits: ChainLimits { depth: limits.depth.min(ChainLimits::DEEPEST), ..limits },
             threads_by_waker: threads_by_waker(recording, timeline),
             threads_by_process: OnceLock::new(),
+            connection_threads: OnceLock::new(),
             samples: samples(recording, timeline, &stacks),
             locks,
             kernel_locks,

@@ -94,6 +94,15 @@ pub(super) enum AskSearch {
     Unseen(Option<(ThreadIndex, Timestamp)>),
 }
 
+/// An answer, and who gave it.
+struct Answer<'w> {
+    wake: &'w Wake,
+    thread: Option<ThreadIndex>,
+    is_own_process: bool,
+    /// Whether it is the first of a thread that was made for a connection.
+    is_first: bool,
+}
+
 impl ProcessWakes {
     pub(super) fn new(recording: &Recording, patterns: &[PatternAnalysis]) -> Self {
         let waits = &recording.waits;
@@ -230,7 +239,7 @@ fn find_askers(
 
 /// Returns whether a thread may have been handed a job. Threads of a runtime's pool wake each other
 /// all the time: of those it is known without an ask who handed over what.
-fn is_handed_job(analysis: &PatternAnalysis) -> bool {
+pub(super) fn is_handed_job(analysis: &PatternAnalysis) -> bool {
     analysis.evidence == FrameEvidence::None
         && matches!(
             analysis.cause,
@@ -263,9 +272,21 @@ impl Blame<'_> {
             .newest_first((other, own), (start, answered))
             .find(|earlier| self.is_same_sender(&wake, earlier.wait));
         let since = before.map_or(start, |before| before.at);
-        let asks = self.process_wakes.newest_first((own, other), (since, answered)).filter(|ask| {
-            self.is_ask(ask.wait) && self.is_possible_ask(ask.wait, &wake, own == other)
-        });
+        let answer = Answer {
+            wake: &wake,
+            thread: self.waker_thread(answer).map(|(thread, _)| thread),
+            is_own_process: own == other,
+            is_first: self.is_first_answer(answer),
+        };
+        let asks = self
+            .process_wakes
+            .newest_first((own, other), (since, answered))
+            .filter(|ask| self.is_ask(ask.wait) && self.is_possible_ask(ask.wait, &answer));
+        // What made another process is a wake of the one that made it.
+        let connection = self
+            .connection_of_answer(&answer, own)
+            .filter(|ask| ask.at >= since && self.process_of_wait(ask.wait) != Some(other));
+        let asks = asks.chain(connection);
         let mut newest = None;
         for ask in asks.filter_map(|wake| self.ask_of_wake(wake)) {
             if is_for_waiter(&ask) {
@@ -365,12 +386,37 @@ impl Blame<'_> {
                 asks.extend(ask.map(|ask| {
                     let connection = self.connection_of_wake(ask.wait);
                     let answered = next_answers.find(ask.callee, connection);
+                    let answered = match self.thread_made_for(ask.wait) {
+                        // Its acceptor may be one that answers, too.
+                        Some(made) => (self.woken_thread(*wake).into_iter())
+                            .map(|acceptor| next_answers.find(acceptor, connection))
+                            .chain(self.first_answer(made, process, ask.at))
+                            .fold(answered, Timestamp::min),
+                        None => answered,
+                    };
                     let begun = self.find_slice_start(ask.asker, ask.at);
                     (KnownAsk { ask, begun, callee, later_wakes }, answered)
                 }));
             }
         }
         OpenAsks::new(asks)
+    }
+
+    /// Returns when a thread first answered a process after it had been asked for something.
+    fn first_answer(
+        &self,
+        callee: ThreadIndex,
+        process: Tgid,
+        asked: Timestamp,
+    ) -> Option<Timestamp> {
+        let answers =
+            self.process_wakes.between((self.timeline.process_of_thread(callee)?, process));
+        let next = answers.partition_point(|answer| answer.at < asked);
+        let is_from_callee = |answer: &&ProcessWake| {
+            self.waker_thread(answer.wait).is_some_and(|(thread, _)| thread == callee)
+        };
+        let mut later = answers.get(next..).unwrap_or_default().iter().take(MAX_SEARCHED);
+        later.find(is_from_callee).map(|answer| answer.at)
     }
 
     /// Returns the wakes of a thread by a process in `from..to`, as asks.
@@ -423,20 +469,73 @@ impl Blame<'_> {
 
     /// Returns the wakes between the same two processes shortly before and after an ask, as asks.
     pub(super) fn wakes_around(&self, ask: &Ask) -> impl Iterator<Item = Ask> + '_ {
-        let tgid = |thread| self.timeline.process_of_thread(thread);
-        let pair = tgid(ask.asker).zip(tgid(ask.callee));
+        let asker = self.timeline.process_of_thread(ask.asker);
+        let pair = asker.zip(self.process_of_wait(ask.wait));
         let wakes = pair.map_or([].as_slice(), |pair| self.process_wakes.around(pair, ask.at));
         wakes.iter().filter_map(|&wake| self.ask_of_wake(wake))
     }
 
     /// Returns whether what ended a wait may have been the ask that `answer` is the answer to.
-    fn is_possible_ask(&self, ask: WaitIndex, answer: &Wake, is_same_process: bool) -> bool {
+    fn is_possible_ask(&self, ask: WaitIndex, answer: &Answer<'_>) -> bool {
         let Some(asked) = self.recording.waits.get(ask.0 as usize) else { return false };
-        let files = asked.wake.and_then(|wake| wake.file).zip(answer.file);
-        match files.and_then(|(own, other)| self.is_connection(own, other)) {
-            Some(is_same) => is_same,
-            None => !is_same_process || asked.tid == answer.current.tid,
+        let files = asked.wake.and_then(|wake| wake.file).zip(answer.wake.file);
+        if let Some(is_same) = files.and_then(|(own, other)| self.is_connection(own, other)) {
+            return is_same;
         }
+        match self.thread_made_for(ask) {
+            Some(made) => answer.thread == Some(made),
+            // Who was made for another connection has not been asked through this one yet.
+            None => {
+                asked.tid == answer.wake.current.tid || !(answer.is_own_process || answer.is_first)
+            }
+        }
+    }
+
+    /// Returns whether a thread that was made for a connection had answered nobody of the process that it
+    /// answers, and waited for no other work, before it ended a wait.
+    fn is_first_answer(&self, answer: WaitIndex) -> bool {
+        let made = self.waker_thread(answer).filter(|&(it, _)| self.made_after(it).is_some());
+        let Some((thread, at)) = made else { return false };
+        let Some((own, other, ..)) = self.wake_between_processes(answer) else { return false };
+        let Some(life) = self.timeline.thread(thread) else { return false };
+        self.find_slice_wait(thread, at).is_none()
+            && !(self.process_wakes.newest_first((other, own), (life.from, at)))
+                .any(|earlier| self.waker_thread(earlier.wait).is_some_and(|(it, _)| it == thread))
+    }
+
+    /// Returns the connection that a thread was made for which answers a process, if that process had made it.
+    fn connection_of_answer(&self, answer: &Answer<'_>, process: Tgid) -> Option<ProcessWake> {
+        let thread = answer.thread?;
+        let wait = self.made_after(thread)?;
+        let waker = self.pattern(wait)?.1.waker()?;
+        let at = self.recording.waits.rows().get(wait.0 as usize)?.woken_at()?;
+        let is_own = waker.tgid == process && self.thread_made_for(wait) == Some(thread);
+        is_own.then_some(ProcessWake { at, wait })
+    }
+
+    /// Returns whether whoever ended a wait of a process's was made for a connection of that process.
+    pub(super) fn is_answer_through_own_connection(&self, answer: WaitIndex) -> bool {
+        let Some((own, _, _, wake)) = self.wake_between_processes(answer) else { return false };
+        let thread = self.waker_thread(answer).map(|(thread, _)| thread);
+        let answer = Answer { wake: &wake, thread, is_own_process: false, is_first: false };
+        self.connection_of_answer(&answer, own).is_some()
+    }
+
+    /// Returns whether a thread that was made for a connection waited for the request that comes through it: it has not
+    /// answered yet, and who connected ended the wait.
+    pub(super) fn is_for_first_request(&self, ask: &Ask, wait: WaitIndex) -> bool {
+        let Some(asker) = self.timeline.process_of_thread(ask.asker) else { return false };
+        let waker = self.pattern(wait).and_then(|(_, pattern)| pattern.waker());
+        self.thread_made_for(ask.wait) == Some(ask.callee)
+            && waker.is_some_and(|waker| waker.tgid == asker)
+            && self.end_of_blocked_part(wait).is_some_and(|ended| {
+                self.first_answer(ask.callee, asker, ask.at).is_none_or(|first| first >= ended)
+            })
+    }
+
+    fn process_of_wait(&self, wait: WaitIndex) -> Option<Tgid> {
+        let row = self.recording.waits.rows().get(wait.0 as usize)?;
+        Some(self.recording.waits.waiter(row).tgid)
     }
 
     /// Returns whether two sockets are the two ends of one connection; none if that can't be told.
@@ -460,8 +559,15 @@ impl Blame<'_> {
 
     fn ask_of_wake(&self, wake: ProcessWake) -> Option<Ask> {
         let (asker, _) = self.recorded_waker_thread(wake.wait)?;
-        let waiter = self.recording.waits.rows().get(wake.wait.0 as usize)?;
-        let callee = self.timeline.find_thread(self.recording.waits.waiter(waiter).tid, wake.at)?;
+        let callee = match self.thread_made_for(wake.wait) {
+            Some(made) => made,
+            None => self.woken_thread(wake)?,
+        };
         Some(Ask { at: wake.at, asker, callee, wait: wake.wait })
+    }
+
+    fn woken_thread(&self, wake: ProcessWake) -> Option<ThreadIndex> {
+        let row = self.recording.waits.rows().get(wake.wait.0 as usize)?;
+        self.timeline.find_thread(self.recording.waits.waiter(row).tid, wake.at)
     }
 }

@@ -497,19 +497,30 @@ impl<'b> Walker<'b> {
         track.newest_between(from, to).any(|interval| is_wanted(interval.state))
     }
 
-    /// Returns when a thread next waits as it did when it was asked for something, or for other work. That
-    /// wait may go on as the recording ends: then nothing else tells what it is for.
+    /// Returns when a thread next waits as it did when it was asked for something, or for other work; or
+    /// when it ended. That wait may go on as the recording ends: then nothing else tells what it is for.
     fn find_return_to_work_wait(&self, ask: &Ask) -> Option<Timestamp> {
-        let track = &self.blame.timeline.thread(ask.callee)?.track;
+        let life = self.blame.timeline.thread(ask.callee)?;
+        let track = &life.track;
         let begun = track.count_begun_before(ask.at, track.len());
-        (begun..track.len()).take(MAX_SLICE_INTERVALS).find_map(|place| {
+        let found = (begun..track.len()).take(MAX_SLICE_INTERVALS).find_map(|place| {
             let interval = track.get(place)?;
             let wait = self.blame.wait_ended_by(interval)?;
             let (_, pattern) = self.blame.pattern(wait)?;
             let is_return = begins_slice(pattern)
                 || (pattern.source.is_none() && is_same_wait(self.blame.recording, wait, ask.wait));
-            is_return.then_some(interval.from)
+            (is_return && !self.blame.is_for_first_request(ask, wait)).then_some(interval.from)
+        });
+        let is_whole = track.len() <= begun + MAX_SLICE_INTERVALS;
+        found.or_else(|| {
+            (is_whole && self.has_ended(ask.callee, Timestamp(u64::MAX))).then_some(life.until)
         })
+    }
+
+    /// Returns whether a thread ended before a moment.
+    pub(super) fn has_ended(&self, thread: ThreadIndex, at: Timestamp) -> bool {
+        let end = self.blame.recording.meta.window.end;
+        self.blame.timeline.thread(thread).is_some_and(|life| life.until < at.min(end))
     }
 
     /// Returns whether something was asked for on behalf of a thread of the chain.

@@ -423,8 +423,9 @@ impl Walker<'_> {
         leg: &Leg,
     ) -> WorkStep {
         // Where the loop's own end tells that this is an answer, nobody answered in the other direction.
-        let is_direction_known =
-            pattern.work_wait != WorkWait::Unclear && pattern.mailbox.is_none();
+        let is_direction_known = pattern.mailbox.is_none()
+            && (pattern.work_wait != WorkWait::Unclear
+                || self.blame.is_answer_through_own_connection(wait));
         let is_own_process = pattern.work_wait == WorkWait::OwnProcess;
         // The clients of a mailbox are known.
         let is_no_client = pattern.mailbox.is_some();
@@ -589,7 +590,10 @@ impl Walker<'_> {
             .filter(|&(_, at)| at > rest.from)
             .or_else(|| self.find_earlier_request(leg.thread, rest));
         let Some((thread, begun)) = set_to_work else {
-            self.walk_waker(wait, rest, at);
+            // Who was made for a connection was not asked before that came.
+            let asked = self.find_making_slice(wait).map_or(rest, |since| rest.since(since));
+            self.push(NOT_EXPLAINED, asked.from.since(rest.from), at);
+            self.walk_waker(wait, asked, at);
             return WorkStep::Done;
         };
         let asked = self.find_next_work_wait(thread, begun).unwrap_or(begun);
@@ -598,6 +602,12 @@ impl Walker<'_> {
         let asks = self.blame.recorded_waker_thread(wait).map(|(thread, _)| thread);
         let leg = &Leg { asks, ..*leg };
         self.move_to(HopTo { thread, at: asked, stack, expects }, rest.until(asked), leg)
+    }
+
+    /// Returns since when the acceptor was awake that made the thread which ended a wait.
+    fn find_making_slice(&self, wait: WaitIndex) -> Option<Timestamp> {
+        let (thread, _) = self.blame.recorded_waker_thread(wait)?;
+        self.blame.end_of_blocked_part(self.blame.made_after(thread)?)
     }
 
     /// Walks the time before another thread of the process woke the loop, which nobody was seen to hand a
@@ -733,6 +743,7 @@ impl Walker<'_> {
         self.blame.find_open_asks(process, range, leg.to, MAX_OPEN_ASKS, |ask, begun| {
             behalf.includes(ask, || begun)
                 && self.is_proven_ask(ask)
+                && !self.has_ended(ask.callee, rest.to)
                 && !self.is_answer_awaited(ask, leg.to)
         })
     }
