@@ -14,7 +14,7 @@ use offwake_recording::{
 
 use crate::{
     draw::{TICK, at, edit, live, lose, recording, throttle, ticks, wait, wake_by},
-    fixtures::{EPOLL_WAIT, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp},
+    fixtures::{EPOLL_WAIT, FUTEX, POLL, READ, RECVFROM, file, kernel, syscall, tcp},
 };
 
 /// The blame of thread 7's first wait in words and ticks.
@@ -939,4 +939,85 @@ fn who_has_a_stopped_thread_go_on_did_not_stop_it() {
     // A tracer has go on what it has stopped, and anybody else ends a sleep.
     let by_other = parts(&[("work 8", 5), ("work 9", 6)]);
     assert_eq!((blame(TRACED), blame(1)), (by_other.clone(), by_other));
+}
+
+/// Thread 7 waits in `call` and catches `SIGCHLD`, until thread 8, whose parent is `parent`, wakes it with these
+/// functions on its kernel stack.
+fn ended_by_signal_of_8(call: u32, parent: u32, functions: &[&str]) -> Vec<(String, u64)> {
+    let mut recording = recording(11);
+    live(&mut recording, 7, "#........r#", 8);
+    live(&mut recording, 8, "###########", 9);
+    let stack = kernel(&mut recording, functions);
+    edit(&mut recording, |waits| {
+        waits[0].syscall = syscall(call, [5, 2, 0, 0, 0, 0]);
+        waits[0].wake.as_mut().expect("woken").kernel_stack = stack;
+    });
+    for event in recording.thread_events.iter_mut().filter(|event| event.tid == Tid(8)) {
+        event.parent = Tgid(parent);
+    }
+    first_wait(&mut recording)
+}
+
+/// Make waits for a token of its jobserver and for its children at once.
+#[test]
+fn a_poll_that_the_end_of_a_child_cuts_short_waited_for_that_child() {
+    const PSELECT6: u32 = 270;
+    const EXITS: &[&str] = &[
+        "try_to_wake_up",
+        "signal_wake_up_state",
+        "complete_signal",
+        "__send_signal_locked",
+        "do_notify_parent",
+        "exit_notify",
+        "do_exit",
+    ];
+    let child = parts(&[("work 8", 8)]);
+    let signal = parts(&[("signal", 8)]);
+    for call in [PSELECT6, POLL, EPOLL_WAIT] {
+        assert_eq!(ended_by_signal_of_8(call, 7, EXITS), child, "{call}");
+        // Its parent is another process: one that it inherits children from may be told of their ends by it.
+        assert_eq!(ended_by_signal_of_8(call, 9, EXITS), signal, "{call}");
+    }
+    // It was stopped, or sent a signal as any other process may.
+    let stops = ["complete_signal", "__send_signal_locked", "do_notify_parent_cldstop"];
+    assert_eq!(ended_by_signal_of_8(PSELECT6, 7, &stops), signal);
+    let kills = ["complete_signal", "__send_signal_locked", "kill_pid_info", "__x64_sys_kill"];
+    assert_eq!(ended_by_signal_of_8(PSELECT6, 7, &kills), signal);
+    // A read waits for what it reads, and may go on by itself after the signal.
+    assert_eq!(ended_by_signal_of_8(READ, 7, EXITS), signal);
+    // It ends, but not by that: it closes the pipe that was polled, say.
+    let closes = ["try_to_wake_up", "__wake_up_common", "pipe_release", "__fput", "do_exit"];
+    assert_eq!(ended_by_signal_of_8(EPOLL_WAIT, 7, &closes), child);
+}
+
+#[test]
+fn a_poll_of_one_file_does_not_wait_for_children() {
+    let mut recording = recording(11);
+    live(&mut recording, 7, "#........r#", 8);
+    live(&mut recording, 8, "###########", 9);
+    let exits = kernel(&mut recording, &["complete_signal", "do_notify_parent", "do_exit"]);
+    edit(&mut recording, |waits| {
+        waits[0].syscall = syscall(POLL, [5, 1, 0, 0, 0, 0]);
+        waits[0].wake.as_mut().expect("woken").kernel_stack = exits;
+    });
+    for event in recording.thread_events.iter_mut().filter(|event| event.tid == Tid(8)) {
+        event.parent = Tgid(7);
+    }
+    assert_eq!(first_wait(&mut recording), parts(&[("signal", 8)]));
+}
+
+/// A child of the waiter's ends while it waits, but a timer ends the wait.
+#[test]
+fn a_poll_that_its_timeout_ends_did_not_wait_for_a_child_that_ended_before() {
+    let mut recording = recording(11);
+    live(&mut recording, 7, "#........r#", 8);
+    live(&mut recording, 8, "####       ", 9);
+    edit(&mut recording, |waits| {
+        waits[0].syscall = syscall(EPOLL_WAIT, [5, 2, 0, 0, 0, 0]);
+        waits[0].wake.as_mut().expect("woken").context = WakeContext::Hrtimer;
+    });
+    for event in recording.thread_events.iter_mut().filter(|event| event.tid == Tid(8)) {
+        event.parent = Tgid(7);
+    }
+    assert_eq!(first_wait(&mut recording), parts(&[("timer", 8)]));
 }

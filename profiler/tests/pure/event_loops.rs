@@ -1210,3 +1210,23 @@ fn what_a_kernel_worker_did_before_its_work_came_belongs_to_others() {
     });
     assert_eq!(scene.blame(), ticks(&[("work 60", 3), ("work 40", 15)]));
 }
+
+/// The end of a child of the loop's begins the slice in which A is answered. For whom it made that is not known.
+#[test]
+fn the_child_of_a_loop_is_not_known_for_the_work_of_a_client() {
+    let mut scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##..............######", &[A, B])
+        .thread(B, RECVFROM, "########################", &[]);
+    let exits = ["complete_signal", "__send_signal_locked", "do_notify_parent", "exit_notify"];
+    let exits = kernel(&mut scene.recording, &exits);
+    edit(&mut scene.recording, |waits| {
+        let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(LOOP)).expect("a poll");
+        let wake = last.wake.as_mut().expect("woken");
+        (wake.syscall, wake.file, wake.kernel_stack) = (None, None, exits);
+    });
+    for event in scene.recording.thread_events.iter_mut().filter(|event| event.tid == Tid(B)) {
+        event.parent = Tgid(LOOP);
+    }
+    assert_eq!(scene.blame(), ticks(&[("work 20", 2), ("event_loop", 16)]));
+}

@@ -85,7 +85,7 @@ pub(super) fn idle_hint(
         );
     if is_idle {
         IdleHint::Idle
-    } else if waits_for_hand_over(wait, cause) {
+    } else if waits_for_hand_over(wait, cause) || (cause == Cause::Child && cause::polls(wait)) {
         IdleHint::SameAsWaker
     } else {
         IdleHint::Busy

@@ -17,7 +17,7 @@ use crate::timeline::WaitIndex;
 
 use super::{
     Blame, ConnectionSide, WakeSource,
-    cause::{Cause, WokenThrough, syscalls, woken_through},
+    cause::{self, Cause, WokenThrough, syscalls, woken_through},
     frame_evidence::FrameEvidence,
     idle,
     locks::FutexWait,
@@ -72,6 +72,9 @@ impl WorkWait {
             _ => return Self::No,
         };
         let is_own_process = waker.tgid == wait.tgid;
+        if is_loop_ended_by_child(wait, cause, evidence) {
+            return Self::Unclear;
+        }
         match (is_own_process, is_event_loop) {
             (true, _) if evidence == FrameEvidence::WorkerLoop => Self::HandedOver,
             (true, true) => Self::OwnProcess,
@@ -97,16 +100,18 @@ impl WorkWait {
     }
 }
 
+/// Returns whether the end of a child cut the wait of an event loop short. For whom the loop had made
+/// it is not known.
+fn is_loop_ended_by_child(wait: &Wait, cause: Cause, evidence: FrameEvidence) -> bool {
+    cause == Cause::Child && cause::polls(wait) && is_event_loop(wait, Cause::Poll, evidence)
+}
+
 /// Returns whether a thread waits for any of several files. Who waits for an answer or a lock, or
 /// for one file alone, does so in the middle of something.
 pub(super) fn is_event_loop(wait: &Wait, cause: Cause, evidence: FrameEvidence) -> bool {
-    let waits_for_any = match wait.syscall.as_ref().map(|call| (syscalls::name(call), call.args)) {
-        Some((Some("poll" | "ppoll" | "ppoll_time64"), [_, files, ..])) => files > 1,
-        _ => true,
-    };
     matches!(cause, Cause::Poll | Cause::IoUring)
         && matches!(evidence, FrameEvidence::None | FrameEvidence::WorkerLoop)
-        && waits_for_any
+        && cause::waits_for_any(wait)
 }
 
 /// How much later than a timer event loops wake for it where a timeout counts whole milliseconds:

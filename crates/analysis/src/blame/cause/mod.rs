@@ -6,6 +6,7 @@
 //! (`blame/timed_retries.rs`), whether a thread may be stuck in it (`findings/open_waits.rs`), and what
 //! it is called (`findings/describe.rs`).
 
+mod children;
 pub(crate) mod kernel_locks;
 mod rules;
 pub mod syscalls;
@@ -23,6 +24,7 @@ use strum::{IntoStaticStr, VariantNames};
 pub use waited_on::{FutexOp, WaitedOn, WokenThrough, waited_on, woken_through};
 
 use super::wake_source;
+use children::Children;
 use rules::{Condition, RULES, SCHEDULER_FRAMES, matches_pattern};
 
 /// The kind of thing that a wait was on.
@@ -103,13 +105,14 @@ impl Cause {
 pub struct Classifier<'a> {
     recording: &'a Recording,
     by_stack: HashMap<StackId, u64>,
+    children: Children<'a>,
 }
 
 impl<'a> Classifier<'a> {
     /// Creates a classifier for the waits of `recording`.
     #[must_use]
     pub fn new(recording: &'a Recording) -> Self {
-        Self { recording, by_stack: HashMap::new() }
+        Self { recording, by_stack: HashMap::new(), children: Children::new(recording) }
     }
 
     /// Finds the cause of a wait.
@@ -131,6 +134,7 @@ impl<'a> Classifier<'a> {
             ended_by_disk: wait
                 .wake
                 .is_some_and(|wake| wake_source::is_from_disk(self.recording, wake.context)),
+            children: &self.children,
         };
         (RULES.iter().enumerate())
             .find(|(n, rule)| rule.when.iter().all(|test| subject.passes(*n, test)))
@@ -173,6 +177,7 @@ struct ClassifiedWait<'a> {
     syscall: Option<&'static str>,
     file_name: Option<&'a str>,
     ended_by_disk: bool,
+    children: &'a Children<'a>,
 }
 
 impl ClassifiedWait<'_> {
@@ -194,8 +199,24 @@ impl ClassifiedWait<'_> {
                 self.frames & (1 << rule) != 0
             }
             Condition::EndedByDisk => self.ended_by_disk,
+            Condition::EndedByChild => {
+                waits_for_any(self.wait) && self.children.has_ended(self.wait)
+            }
             Condition::UserThread => self.wait.kind != ThreadKind::Kernel,
         }
+    }
+}
+
+/// Returns whether a thread is in a call that waits for any of several files.
+pub(super) fn polls(wait: &Wait) -> bool {
+    wait.syscall.as_ref().and_then(syscalls::name).is_some_and(|name| rules::POLLS.contains(&name))
+}
+
+/// Returns whether a thread that polls does not do so for one file alone, as far as its call tells.
+pub(super) fn waits_for_any(wait: &Wait) -> bool {
+    match wait.syscall.as_ref().map(|call| (syscalls::name(call), call.args)) {
+        Some((Some("poll" | "ppoll" | "ppoll_time64"), [_, files, ..])) => files > 1,
+        _ => true,
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) enum Condition {
     /// A disk ended the wait: by its interrupt, or by the softirq to which such an interrupt defers
     /// work.
     EndedByDisk,
+    /// A child of the thread's process ended the wait: as it exited, by a signal (`SIGCHLD`).
+    EndedByChild,
     /// The thread runs a program, so that its kernel stack is there for that program's sake.
     UserThread,
 }
@@ -45,6 +47,21 @@ pub(super) struct CauseRule {
 const fn rule(cause: Cause, when: &'static [Condition]) -> CauseRule {
     CauseRule { cause, when }
 }
+
+/// Calls that wait for any of several files.
+pub(super) const POLLS: &[&str] = &[
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait_old",
+    "poll",
+    "ppoll",
+    "ppoll_time64",
+    "select",
+    "_newselect",
+    "pselect6",
+    "pselect6_time64",
+];
 
 const TRANSFER: &[&str] = &[
     "read",
@@ -195,6 +212,9 @@ pub(super) const RULES: &[CauseRule] = &[
             Condition::Argument(0, &[0]),
         ],
     ),
+    // Such a call returns as a signal comes, and never goes on by itself (`SA_RESTART`): who catches `SIGCHLD` waits
+    // for its children as well.
+    rule(Cause::Child, &[Condition::Syscall(POLLS), Condition::EndedByChild]),
     rule(
         Cause::Poll,
         &[Condition::Frame(&[
@@ -206,22 +226,7 @@ pub(super) const RULES: &[CauseRule] = &[
             "poll_schedule_timeout",
         ])],
     ),
-    rule(
-        Cause::Poll,
-        &[Condition::Syscall(&[
-            "epoll_wait",
-            "epoll_pwait",
-            "epoll_pwait2",
-            "epoll_wait_old",
-            "poll",
-            "ppoll",
-            "ppoll_time64",
-            "select",
-            "_newselect",
-            "pselect6",
-            "pselect6_time64",
-        ])],
-    ),
+    rule(Cause::Poll, &[Condition::Syscall(POLLS)]),
     rule(Cause::IoUring, &[Condition::Frame(&["io_cqring_wait", "io_wq_worker", "io_sq_thread"])]),
     rule(Cause::IoUring, &[Condition::Syscall(&["io_uring_enter"])]),
     rule(Cause::Timer, &[Condition::Frame(&["do_nanosleep", "hrtimer_nanosleep", "timerfd_read"])]),
