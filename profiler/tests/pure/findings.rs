@@ -841,3 +841,25 @@ fn who_waits_in_vain_is_told_what_for_as_far_as_functions_tell() {
         assert!(said.contains("waits for a lock until a timeout"), "{said}");
     }
 }
+
+/// MariaDB's `SELECT SLEEP(n)`, say.
+#[test]
+fn who_waits_on_a_condition_in_vain_is_told_to_sleep_in_a_timed_wait() {
+    let timed =
+        "sleeps in a timed wait (condition variable) that nobody signalled, until its timeout";
+    for call in ["___pthread_cond_timedwait64", "pthread_cond_clockwait@@GLIBC_2.34"] {
+        let call = format!("libc.so.6 {call}");
+        let said = said_of_who_waits_until_a_timeout(&[&call, "app nap_briefly", "app main"]);
+        assert!(said.contains(timed), "{said}");
+        // What Java parks for, and CPython's locks, are made of such waits.
+        for runtime in ["libjvm.so Unsafe_Park", "python3.11 PyThread_acquire_lock_timed"] {
+            let said = said_of_who_waits_until_a_timeout(&[&call, runtime, "app main"]);
+            assert!(said.contains("waits for a lock or a condition until a timeout"), "{said}");
+        }
+    }
+    // A semaphore is none, and nor is what no function tells.
+    for call in ["libc.so.6 sem_clockwait", "app +10"] {
+        let said = said_of_who_waits_until_a_timeout(&[call, "app nap_briefly", "app main"]);
+        assert!(!said.contains("condition variable"), "{said}");
+    }
+}

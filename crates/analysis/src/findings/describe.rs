@@ -279,6 +279,10 @@ fn describe_timer(slept: Option<&SleepMeaning>, thing: Option<&AwaitedThing>) ->
         }
         (_, FrameEvidence::Request) => "gets no answer within its timeout".to_owned(),
         (_, FrameEvidence::Output) => "waits to connect or to send, until a timeout".to_owned(),
+        (Cause::Futex, FrameEvidence::None) if slept.is_on_condition => {
+            "sleeps in a timed wait (condition variable) that nobody signalled, until its timeout"
+                .to_owned()
+        }
         (Cause::Futex, FrameEvidence::None) if slept.coroutine.is_none() => {
             "waits for a lock or a condition until a timeout: nobody woke it".to_owned()
         }

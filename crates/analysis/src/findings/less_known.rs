@@ -62,6 +62,7 @@ fn are_same_wait(meaning: &SleepMeaning, more: &SleepMeaning) -> bool {
         false => SleepMeaning {
             label: meaning.label.clone(),
             blocked_loop: meaning.blocked_loop,
+            is_on_condition: meaning.is_on_condition,
             ..more.clone()
         },
     };
@@ -144,8 +145,14 @@ fn is_less_known(meaning: &SleepMeaning, more: &SleepMeaning) -> bool {
         FrameEvidence::None => more.evidence,
         known => known,
     };
-    let (label, blocked_loop) = (more.label.clone(), meaning.blocked_loop.or(more.blocked_loop));
-    tells_less && SleepMeaning { label, evidence, blocked_loop, ..meaning.clone() } == *more
+    let known = SleepMeaning {
+        label: more.label.clone(),
+        evidence,
+        is_on_condition: more.is_on_condition,
+        blocked_loop: meaning.blocked_loop.or(more.blocked_loop),
+        ..meaning.clone()
+    };
+    tells_less && known == *more
 }
 
 /// Returns whether a node is the smaller one, and about threads that the other one is about as well.

@@ -33,6 +33,7 @@ use crate::{
 
 use super::{
     blocked_loops::{BlockedLoopFinder, EventLoop},
+    condition_waits,
     memory_waits::{MemoryWait, find_memory_wait},
 };
 
@@ -116,6 +117,8 @@ pub(super) struct SleepMeaning {
     pub(super) coroutine: Option<Label>,
     /// The event loop that has the thread, if these waits were in the middle of its tasks.
     pub(super) blocked_loop: Option<EventLoop>,
+    /// Whether it was on a condition variable of the program's own.
+    pub(super) is_on_condition: bool,
 }
 
 impl SleepMeaning {
@@ -230,6 +233,7 @@ impl<'a> Meanings<'a> {
             filesystem: blame.filesystem_of_wait(wait),
             coroutine: None,
             blocked_loop: self.blocked_loop(cause, evidence, stack),
+            is_on_condition: self.is_on_condition(cause, stack),
         };
         let meaning = self.share(meaning);
         self.note_library_function(&meaning, stack);
@@ -247,6 +251,7 @@ impl<'a> Meanings<'a> {
             let kernel = self.kernel_wait(cause, stack);
             let coroutine = own_coroutine.and_then(|tid| self.coroutines.get(&tid)?.clone());
             let blocked_loop = self.blocked_loop(cause, evidence, stack);
+            let is_on_condition = self.is_on_condition(cause, stack);
             let meaning = self.share(SleepMeaning {
                 cause,
                 label,
@@ -257,6 +262,7 @@ impl<'a> Meanings<'a> {
                 filesystem,
                 coroutine,
                 blocked_loop,
+                is_on_condition,
             });
             self.note_library_function(&meaning, stack);
             meaning
@@ -314,6 +320,12 @@ impl<'a> Meanings<'a> {
         let meaning = Arc::new(meaning);
         self.shared.insert(Arc::clone(&meaning));
         SharedMeaning(meaning)
+    }
+
+    /// Returns whether a thread waited on a condition variable of its program's own.
+    fn is_on_condition(&self, cause: Cause, stack: StackPairId) -> bool {
+        let (user, _) = self.stacks.get(stack);
+        cause == Cause::Futex && condition_waits::is_on_condition(self.labels.stacks(), user)
     }
 
     /// Returns the frame that says best why a thread slept.

@@ -13,6 +13,7 @@ mod activity;
 mod awaited_things;
 mod blocked_loops;
 mod chain_words;
+mod condition_waits;
 mod connection_peer;
 mod coroutines;
 mod cpu_holders;
