@@ -1,10 +1,13 @@
 //! Follows a wait back along the chain of its wakers, to what its time was spent on.
 
+mod answers;
+mod asked;
 mod behalf;
 mod groups;
 mod preempted;
 mod shared;
 mod threads;
+mod unasked;
 mod walked_wait;
 mod work;
 
