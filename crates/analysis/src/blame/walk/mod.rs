@@ -3,6 +3,7 @@
 mod answers;
 mod asked;
 mod behalf;
+mod done_meanwhile;
 mod groups;
 mod preempted;
 mod shared;
