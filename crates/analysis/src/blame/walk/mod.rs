@@ -5,7 +5,10 @@ mod asked;
 mod behalf;
 mod done_meanwhile;
 mod groups;
+mod holders;
+mod position;
 mod preempted;
+mod push;
 mod shared;
 mod threads;
 mod unasked;
@@ -19,10 +22,11 @@ use offwake_recording::{
 };
 
 use super::{
-    Blame, BlameKind, BlamePart, ChainId, Chains, EndOfLastPiece, External, Hop, IdleHint,
-    IdleState, Reason, SleepId, StackPairId, Stop, WakeSource, cpus, parts::BlameParts,
-    pattern_analysis::PatternAnalysis, slow_readers::SlowReader, work_waits::Expects,
+    Blame, BlameKind, BlamePart, Chains, EndOfLastPiece, External, Hop, IdleHint, Reason, SleepId,
+    StackPairId, Stop, WakeSource, cpus, parts::BlameParts, pattern_analysis::PatternAnalysis,
+    work_waits::Expects,
 };
+use position::{ChainPosition, HopTo, Leg, TimeRange};
 use shared::{SharedWalkEnd, SharedWalkSearch, SharedWalks};
 use threads::ThreadsOnChain;
 use work::WorkStep;
@@ -59,96 +63,6 @@ pub struct Walker<'b> {
     /// The group of the wait's own thread, if the wait may have shared walks.
     root: Option<GroupId>,
     shared: SharedWalks,
-}
-
-/// A position on the chain that is being walked.
-#[derive(Clone, Copy)]
-struct ChainPosition {
-    chain: ChainId,
-    depth: u16,
-    /// How the last thread of the chain slept, while one of its waits is being walked.
-    slept: SleepId,
-    idle_state: IdleState,
-    /// Whether all waits on the way were for what another thread hands over.
-    only_hand_overs: bool,
-    /// What the thread before the one that is walked expects of it.
-    expects: Expects,
-    /// The group of the thread before the chain's last one.
-    group: Option<GroupId>,
-}
-
-impl ChainPosition {
-    /// Returns the position at the thread whose own time is walked.
-    fn beginning(group: Option<GroupId>) -> Self {
-        Self {
-            chain: ChainId::ROOT,
-            depth: 0,
-            slept: SleepId::NONE,
-            idle_state: IdleState::Busy,
-            only_hand_overs: true,
-            expects: Expects::Progress,
-            group,
-        }
-    }
-
-    /// Returns the position inside a wait with this hint.
-    fn inside_wait(self, hint: IdleHint) -> Self {
-        match hint {
-            IdleHint::Idle if self.only_hand_overs => Self { idle_state: IdleState::Idle, ..self },
-            IdleHint::SameAsWaker => self,
-            IdleHint::Idle | IdleHint::Busy => Self { only_hand_overs: false, ..self },
-        }
-    }
-}
-
-/// A hop to the thread that is waited for.
-#[derive(Clone, Copy)]
-struct HopTo {
-    thread: ThreadIndex,
-    /// When it ended the wait, or was asked.
-    at: Timestamp,
-    /// With which stacks it did.
-    stack: StackPairId,
-    expects: Expects,
-}
-
-/// A stretch of one thread's time that is walked back from `to`.
-#[derive(Clone, Copy)]
-struct Leg {
-    thread: ThreadIndex,
-    to: Timestamp,
-    /// When the thread did what was waited for. It is later than `to` where the stretch ends before.
-    done: Timestamp,
-    /// The stack with which the thread left what is walked.
-    left_with: StackPairId,
-    /// The position that the hop to the thread was made from.
-    parent: ChainPosition,
-    at: ChainPosition,
-    /// What the loop's time is blamed on where nobody was waited for.
-    unexplained: BlameKind,
-    /// The thread that was asked for something as the stretch ends, if it is not the waiter that is answered.
-    asks: Option<ThreadIndex>,
-}
-
-/// The time `from..to`, inside one interval or one wait.
-#[derive(Clone, Copy)]
-struct TimeRange {
-    from: Timestamp,
-    to: Timestamp,
-}
-
-impl TimeRange {
-    fn length(self) -> Nanos {
-        self.to.since(self.from)
-    }
-
-    fn until(self, to: Timestamp) -> Self {
-        Self { from: self.from, to: to.clamp(self.from, self.to) }
-    }
-
-    fn since(self, from: Timestamp) -> Self {
-        Self { from: from.clamp(self.from, self.to), to: self.to }
-    }
 }
 
 impl<'b> Walker<'b> {
@@ -236,28 +150,6 @@ impl<'b> Walker<'b> {
         self.walk(wait).parts
     }
 
-    fn push(&mut self, kind: BlameKind, time: Nanos, at: ChainPosition) {
-        self.push_with_stack(kind, StackPairId::NONE, time, at);
-    }
-
-    fn push_with_stack(
-        &mut self,
-        kind: BlameKind,
-        stack: StackPairId,
-        time: Nanos,
-        at: ChainPosition,
-    ) {
-        let ChainPosition { chain, slept, idle_state, .. } = at;
-        let depth = self.depth_of_parts(at);
-        let part = BlamePart { kind, depth, chain, stack, slept, idle_state, time };
-        self.shared.note_part(part);
-        self.parts.push(part);
-    }
-
-    fn push_unattributed(&mut self, reason: Reason, time: Nanos, at: ChainPosition) {
-        self.push(BlameKind::Unattributed(reason), time, at);
-    }
-
     /// Returns the position inside a wait of this pattern.
     fn position_inside(
         &self,
@@ -332,91 +224,6 @@ impl<'b> Walker<'b> {
                 let rest = self.walk_earlier_holders(wait, stretch, at);
                 self.walk_lock_holder(wait, rest, rest.to, at);
             }
-        }
-    }
-
-    /// Walks the part of a wait for room at a socket in which the reader at the other end might have read;
-    /// returns the rest of the wait.
-    fn walk_slow_reader(
-        &mut self,
-        wait: WaitIndex,
-        reason: Reason,
-        stretch: TimeRange,
-        at: ChainPosition,
-    ) -> TimeRange {
-        if !matches!(reason, Reason::LocalSoftirq | Reason::TcpTimer) {
-            return stretch;
-        }
-        let Some(SlowReader { thread, last_ran }) = self.blame.slow_reader(wait) else {
-            return stretch;
-        };
-        let readers = stretch.until(last_ran);
-        if readers.length() > Nanos(0) {
-            let (stack, expects) = (StackPairId::NONE, Expects::Progress);
-            self.walk_hop(HopTo { thread, at: readers.to, stack, expects }, readers, at);
-        }
-        stretch.since(last_ran)
-    }
-
-    /// Walks the part of a wait for a lock in which other threads held the lock than the one that
-    /// ended the wait; returns the rest of the wait.
-    ///
-    /// ```text
-    /// wait on a lock   |---------------------------------|
-    /// released by            X          Y                ^ Z
-    ///                  |  X  |    Y     |   the rest     |
-    /// ```
-    fn walk_earlier_holders(
-        &mut self,
-        wait: WaitIndex,
-        stretch: TimeRange,
-        at: ChainPosition,
-    ) -> TimeRange {
-        let blame = self.blame;
-        let Some((row, _)) = blame.pattern(wait) else { return stretch };
-        // What comes after the stretch tells who held the lock at its end.
-        let end = row.woken_at().unwrap_or(row.on + Nanos(1));
-        let mut rest = stretch;
-        let releases = match blame.releases_between(row.pattern.index(), (stretch.from, end)) {
-            [] => blame.timed_locks.between(wait, stretch.from, end),
-            releases => releases,
-        };
-        for release in releases {
-            if rest.length() == Nanos(0) {
-                break;
-            }
-            self.walk_lock_holder(release.wait, rest.until(release.at), release.at, at);
-            rest = rest.since(release.at);
-        }
-        rest
-    }
-
-    /// Walks the time before a lock's release, which ended some wait. An earlier release may have
-    /// been lost.
-    ///
-    /// ```text
-    /// last release              a gap                 release
-    ///  -----+-----------------[.......]------------------+---->
-    ///       |   not known who holds it |   who releases  |
-    /// ```
-    fn walk_lock_holder(
-        &mut self,
-        released: WaitIndex,
-        stretch: TimeRange,
-        release: Timestamp,
-        at: ChainPosition,
-    ) {
-        let lock = self.blame.pattern(released).and_then(|(row, pattern)| {
-            self.blame.locks.is_lock(row.pattern.index()).then_some(pattern.lock)?
-        });
-        let gap =
-            lock.and_then(|lock| self.blame.gaps.last_end(lock.process(), stretch.from, release));
-        let known = stretch.since(gap.unwrap_or(stretch.from));
-        self.push_unattributed(Reason::Lost, known.from.since(stretch.from), at);
-        let held = known.since(self.blame.find_start_of_hold(released, (known.from, known.to)));
-        self.push_unattributed(Reason::HolderUnknown, held.from.since(known.from), at);
-        if held.length() > Nanos(0) {
-            self.walk_waker(released, held, at);
         }
     }
 
@@ -612,56 +419,6 @@ impl<'b> Walker<'b> {
             | State::Lost
             | State::Summed(_) => None,
         }));
-    }
-
-    /// Adds time on a CPU, divided evenly among the samples in it. Without samples the stack with
-    /// which the thread then left the CPU, or woke another thread, has to do.
-    fn push_work(
-        &mut self,
-        index: ThreadIndex,
-        inside: TimeRange,
-        left_with: StackPairId,
-        at: ChainPosition,
-    ) {
-        let kind = BlameKind::Work(index);
-        let samples = self.blame.samples(index, inside.from, inside.to);
-        let Some((_, rest)) = samples.split_last() else {
-            return self.push_with_stack(kind, left_with, inside.length(), at);
-        };
-        let share = Nanos(inside.length().0 / samples.len() as u64);
-        let mut left = inside.length();
-        for &(_, stack) in rest {
-            self.push_with_stack(kind, stack, share, at);
-            left = left - share;
-        }
-        if let Some(&(_, stack)) = samples.last() {
-            self.push_with_stack(kind, stack, left, at);
-        }
-    }
-
-    fn push_cpu_queue(
-        &mut self,
-        thread: ThreadIndex,
-        queued: RunnableSince,
-        inside: TimeRange,
-        at: ChainPosition,
-    ) {
-        let depth = self.depth_of_parts(at);
-        let Self { blame, cpu_hints, parts, detail, shared, .. } = self;
-        let ChainPosition { chain, idle_state, .. } = at;
-        let tell = |holder: Option<ThreadIndex>, time| {
-            let holder = match detail {
-                HopDetail::Groups(groups) => holder.map(|one| groups.find_program_leader(one)),
-                HopDetail::WakerStacks | HopDetail::Sleeps(_) => holder,
-            };
-            let kind = BlameKind::CpuQueue { thread, holder };
-            let (stack, slept) = (StackPairId::NONE, SleepId::NONE);
-            let part = BlamePart { kind, depth, chain, stack, slept, idle_state, time };
-            shared.note_part(part);
-            parts.push(part);
-        };
-        let times = (inside.from, inside.to);
-        blame.cpus.holders(blame.recording, queued, times, cpu_hints, tell);
     }
 
     /// Walks the time before a thread was created: what delayed it is what delayed its creator.
