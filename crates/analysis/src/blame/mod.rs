@@ -9,6 +9,7 @@
 //! blame      |   work      | one hop on  | cpu_queue  |W|               (W: work)
 //! ```
 
+mod asks;
 mod broadcasts;
 pub mod cause;
 mod chains;

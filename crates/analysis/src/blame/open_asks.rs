@@ -16,7 +16,7 @@ use offwake_recording::units::{Tgid, Timestamp};
 
 use crate::timeline::ThreadIndex;
 
-use super::{process_wakes::Ask, slices::SliceStart};
+use super::{asks::Ask, slices::SliceStart};
 
 /// How many asks are passed over at once.
 const BLOCK: usize = 64;
@@ -132,7 +132,7 @@ mod tests {
 
     use super::{Addresses, BLOCK, KnownAsk, NEVER, NextAnswers, OpenAsks};
     use crate::{
-        blame::process_wakes::Ask,
+        blame::asks::Ask,
         timeline::{ThreadIndex, WaitIndex},
     };
     use offwake_recording::units::{Tgid, Timestamp};

@@ -8,8 +8,8 @@ use crate::timeline::{ThreadIndex, WaitIndex};
 use super::{
     super::{
         IdleHint, StackPairId,
+        asks::{Ask, AskSearch},
         pattern_analysis::PatternAnalysis,
-        process_wakes::{Ask, AskSearch},
         slices::{MAX_SLICE_INTERVALS, begins_slice},
         work_waits::WorkWait,
     },

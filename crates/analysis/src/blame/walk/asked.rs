@@ -5,7 +5,7 @@ use offwake_recording::units::Timestamp;
 use crate::timeline::{State, ThreadIndex};
 
 use super::{
-    super::{process_wakes::Ask, slices::MAX_SLICE_INTERVALS},
+    super::{asks::Ask, slices::MAX_SLICE_INTERVALS},
     Leg, TimeRange, Walker,
 };
 

@@ -9,7 +9,7 @@ use crate::timeline::{State, ThreadIndex, WaitIndex};
 use super::{
     super::{
         WakeSource,
-        process_wakes::{Ask, AskSearch},
+        asks::{Ask, AskSearch},
         slices::{MAX_SLICE_INTERVALS, SliceOrigin, SliceStart, begins_slice},
         work_waits::{Expects, WorkWait},
     },

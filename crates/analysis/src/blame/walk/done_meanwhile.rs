@@ -7,8 +7,8 @@ use crate::timeline::{Interval, RunnableSince, State, ThreadIndex, WaitIndex};
 use super::{
     super::{
         ConnectionSide, WakeSource,
+        asks::Ask,
         cause::Cause,
-        process_wakes::Ask,
         slices::{MAX_SLICE_INTERVALS, begins_slice},
         timed_retries::is_same_wait,
         work_waits::Expects,

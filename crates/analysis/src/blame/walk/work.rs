@@ -20,9 +20,9 @@ use crate::timeline::{Interval, ThreadIndex, WaitIndex};
 use super::{
     super::{
         BlameKind, Reason, StackPairId, WakeSource,
+        asks::AskSearch,
         mailboxes::MailboxId,
         pattern_analysis::PatternAnalysis,
-        process_wakes::AskSearch,
         work_waits::{Expects, WorkWait},
     },
     ChainPosition, HopTo, Leg, TimeRange, Walker,
