@@ -303,7 +303,7 @@ fn whatever_is_recorded_the_page_stays_within_its_size() {
     }
     for stack in 0..60 {
         let mut frames = frames.clone();
-        frames.rotate_left(stack * 40);
+        frames.rotate_left(stack * 15);
         let id = StackId(stack as u64 + 1);
         r.stacks.stacks.insert(
             id,

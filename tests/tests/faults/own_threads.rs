@@ -1,12 +1,19 @@
 //! The death of any of offwake's own threads ends the run at once, or costs what that thread alone brings: by
 //! a panic that offwake injects where `OFFWAKE_TEST_PANIC` says so.
 
-use std::{fs, path::Path, time::Duration};
+use std::{
+    fs, panic,
+    path::Path,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake::own_threads::{DeathCost, OwnThread};
 use offwake_tests::{
     docker::Engine,
+    machine_lock::MachineLock,
     offwake::{Offwake, Outcome},
     paths,
     report::Report,
@@ -122,21 +129,45 @@ fn report(outcome: &Outcome) -> Result<Report> {
     outcome.report_of("x.offwake", &["-o", "x.json", "--full"])?.report("x.json")
 }
 
+/// Recordings at a time: each mostly waits until its thread has done so often what it does.
+const AT_A_TIME: usize = 4;
+
 #[test]
 fn the_death_of_any_thread_ends_the_run_or_costs_what_it_alone_brings() -> Result<()> {
-    for thread in OwnThread::ALL {
-        let Scenario::Workload { name, passes, arguments } = scenario(thread) else { continue };
-        let workload = Workload::start(name)?;
-        let pids = workload.pids();
-        let outcome = record(thread, passes, &[&["-p", pids.as_str()], arguments].concat())
-            .with_context(|| format!("{thread:?}"))?;
-        eprintln!("{thread:?} after {:?}: {}", outcome.ran_for, outcome.stderr);
-        let report = check(thread, &outcome).with_context(|| format!("{thread:?}"))?;
-        if let Some(report) = report {
-            ensure!(report.window.duration_ns > 300_000_000, "{thread:?}: {:?}", report.window);
-            let blocked: u64 = report.threads.iter().map(|thread| thread.blocked_ns).sum();
-            ensure!(blocked > 0, "{thread:?}: the waits are gone: {outcome}");
+    let remaining = Mutex::new(OwnThread::ALL.into_iter());
+    let kill_some = || -> Result<()> {
+        let _shared = MachineLock::acquire_shared()?;
+        loop {
+            let next = remaining.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some(thread) = next else { return Ok(()) };
+            let Scenario::Workload { name, passes, arguments } = scenario(thread) else { continue };
+            kill_beside_workload(thread, name, passes, arguments)
+                .with_context(|| format!("{thread:?}"))?;
         }
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(kill_some)).collect();
+        running.into_iter().try_for_each(|one| match one.join() {
+            Ok(result) => result,
+            Err(panic) => panic::resume_unwind(panic),
+        })
+    })
+}
+
+fn kill_beside_workload(
+    thread: OwnThread,
+    workload: &str,
+    passes: u64,
+    arguments: &[&str],
+) -> Result<()> {
+    let workload = Workload::start(workload)?;
+    let pids = workload.pids();
+    let outcome = record(thread, passes, &[&["-p", pids.as_str()], arguments].concat())?;
+    eprintln!("{thread:?} after {:?}: {}", outcome.ran_for, outcome.stderr);
+    if let Some(report) = check(thread, &outcome)? {
+        ensure!(report.window.duration_ns > 300_000_000, "{:?}", report.window);
+        let blocked: u64 = report.threads.iter().map(|thread| thread.blocked_ns).sum();
+        ensure!(blocked > 0, "the waits are gone: {outcome}");
     }
     Ok(())
 }
