@@ -288,7 +288,7 @@ fn whatever_is_recorded_the_page_stays_within_its_size() {
     let mut r = recording(1);
     r.meta.window = Window { start: at(0), end: Timestamp(u64::MAX) };
     let long = "\u{1b}<".repeat(500_000);
-    let frames: Vec<_> = (0..1_000).map(offwake_recording::FrameId).collect();
+    let frames: Vec<_> = (0..3_000).map(offwake_recording::FrameId).collect();
     for &id in &frames {
         r.stacks.frames.insert(
             id,
@@ -303,7 +303,7 @@ fn whatever_is_recorded_the_page_stays_within_its_size() {
     }
     for stack in 0..60 {
         let mut frames = frames.clone();
-        frames.rotate_left(stack * 15);
+        frames.rotate_left(stack * 40);
         let id = StackId(stack as u64 + 1);
         r.stacks.stacks.insert(
             id,
