@@ -26,10 +26,10 @@ fn blocked(report: &Report) -> Vec<&FindingHop> {
     hops.filter(|hop| hop.blocked_loop.is_some()).collect()
 }
 
-/// Demands that the first finding is about a task that blocks this event loop, by a function if it is known.
+/// Demands that a finding is about a task that blocks this event loop, by a function if it is known. The thread that
+/// started the loop may still wait for its end.
 fn blocks(report: &Report, event_loop: &str, function: Option<&str>) -> Result<()> {
-    let first = report.findings.first().and_then(|finding| finding.chain.first());
-    let is_it = first.is_some_and(|hop| {
+    let is_it = report.findings.iter().filter_map(|finding| finding.chain.first()).any(|hop| {
         let named = function.is_none_or(|name| {
             hop.function.as_ref().is_some_and(|function| function.contains(name))
         });

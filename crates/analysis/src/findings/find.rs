@@ -65,7 +65,10 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
     let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
     let window = recording.meta.window.length();
     // Whatever else the target does says that it is not stuck as a whole.
-    let sleeps = |(_, meaning): &RootKey| meaning.cause == Cause::Timer && meaning.lock().is_none();
+    let sleeps = |(_, meaning): &RootKey| {
+        let is_on_purpose = meaning.lock().is_none() && meaning.blocked_loop.is_none();
+        meaning.cause == Cause::Timer && is_on_purpose
+    };
     let waited = |is_counted: &dyn Fn(&RootKey) -> bool| -> Nanos {
         roots.iter().filter(|(key, _)| is_counted(key)).map(|(_, root)| root.node.time).sum()
     };
