@@ -14,10 +14,6 @@ use xtask::{command, python, root::RootAccess, workloads, workspace};
 /// the run with its output shown.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// Tests of one program that are begun at a time. One alone loads the machine; those that mostly wait until time is
-/// up do so together (`MachineLock` of the tests).
-const AT_A_TIME: &str = "4";
-
 /// Where more tests fail than this, the machine is not to blame, and none is run again.
 const MOST_RUN_AGAIN: usize = 6;
 
@@ -76,13 +72,11 @@ fn run_named(names: &[String]) -> anyhow::Result<Ended> {
     cargo.arg("--no-fail-fast");
     let python = python::interpreter();
     cargo.env("OFFWAKE_BIN", &offwake).env("OFFWAKE_PYTHON", &python);
-    cargo.env("RUST_TEST_THREADS", AT_A_TIME);
     if RootAccess::obtain_for("the privileged tests")? == RootAccess::Sudo {
         // Sudo drops the environment; what the tests read is handed on by name.
         let mut runner = vec!["sudo".to_owned(), "env".to_owned()];
         runner.push(format!("OFFWAKE_BIN={}", offwake.display()));
         runner.push(format!("OFFWAKE_PYTHON={}", python.display()));
-        runner.push(format!("RUST_TEST_THREADS={AT_A_TIME}"));
         for name in ["CARGO_TARGET_DIR", "RUST_BACKTRACE"] {
             if let Some(value) = env::var_os(name) {
                 runner.push(format!("{name}={}", value.to_string_lossy()));

@@ -42,7 +42,7 @@ const STEPS: [Step; 15] = [
     ("unit tests", run_unit_tests),
     // Before the fuzzing: no two can install at a time.
     ("packages for the tests", install_packages),
-    ("fuzzing, for six minutes, and what goes beside it", fuzz_beside_others),
+    ("fuzzing, a minute each, and what goes beside it", fuzz_beside_others),
     ("what this kernel allows", run_doctor),
     ("instructions of the programs", instructions::compare),
     ("other kernels", vm::test_default_releases),

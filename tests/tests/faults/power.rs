@@ -8,7 +8,10 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use offwake_tests::{clock, loop_disk::LoopDisk, offwake::Offwake, paths, workload::Workload};
+use offwake_tests::{
+    clock, loop_disk::LoopDisk, machine_lock::MachineLock, offwake::Offwake, paths,
+    workload::Workload,
+};
 
 /// A recording goes to the disk every five seconds. A slice is a second, and a busy machine needs some
 /// time to write.
@@ -20,6 +23,8 @@ const MOMENTS: [(u64, u64); 4] = [(6500, 2000), (8500, 2000), (10500, 2000), (12
 /// A copy of the disk at one moment, its journal replayed, is what a machine finds that starts again.
 #[test]
 fn a_power_failure_costs_no_more_than_the_last_seconds() -> Result<()> {
+    // Both make a disk of one name.
+    let _machine_lock = MachineLock::acquire()?;
     let scratch = paths::scratch_directory()?;
     // Not in memory: the image is written like a disk.
     let backing = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -58,6 +63,8 @@ fn a_power_failure_costs_no_more_than_the_last_seconds() -> Result<()> {
 /// What offwake has said to be written is there, whole and under its name, if the power fails right after that.
 #[test]
 fn what_was_reported_and_exported_is_there_after_a_power_failure() -> Result<()> {
+    // Both make a disk of one name.
+    let _machine_lock = MachineLock::acquire()?;
     let scratch = paths::scratch_directory()?;
     let backing = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let disk = LoopDisk::make(backing, &scratch.path().join("disk"))?;

@@ -9,7 +9,6 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     kernel_objects::KernelObjects,
-    machine_lock::MachineLock,
     offwake::Offwake,
     paths,
     process::{descendants, wait_for_state},
@@ -72,7 +71,6 @@ fn profile(silent: &Silent) -> Result<(String, offwake_tests::report::Report)> {
 
 #[test]
 fn a_stack_in_a_silent_file_costs_that_stack() -> Result<()> {
-    let _shared = MachineLock::acquire_shared()?;
     for owner in OWNERS {
         let silent = Silent::start(owner, "stack")?;
         let (said, report) = profile(&silent)?;
@@ -90,7 +88,6 @@ fn a_stack_in_a_silent_file_costs_that_stack() -> Result<()> {
 
 #[test]
 fn a_program_on_a_silent_file_system_costs_the_names_of_its_functions() -> Result<()> {
-    let _shared = MachineLock::acquire_shared()?;
     for owner in OWNERS {
         let silent = Silent::start(owner, "run")?;
         let (said, report) = profile(&silent).context(owner)?;
@@ -116,7 +113,6 @@ fn a_program_on_a_silent_file_system_costs_the_names_of_its_functions() -> Resul
 /// has one open.
 #[test]
 fn a_file_that_can_not_be_closed_costs_the_names_of_its_functions() -> Result<()> {
-    let _shared = MachineLock::acquire_shared()?;
     for owner in OWNERS {
         let silent = Silent::start(owner, "close")?;
         let (said, report) = profile(&silent).context(owner)?;
@@ -129,7 +125,6 @@ fn a_file_that_can_not_be_closed_costs_the_names_of_its_functions() -> Result<()
 
 #[test]
 fn a_process_that_holds_the_lock_on_its_mappings_costs_its_names() -> Result<()> {
-    let _shared = MachineLock::acquire_shared()?;
     for owner in OWNERS {
         let silent = Silent::start(owner, "locked")?;
         let (said, report) = profile(&silent).context(owner)?;
@@ -146,7 +141,6 @@ fn a_process_that_holds_the_lock_on_its_mappings_costs_its_names() -> Result<()>
 /// Each of its twenty files takes some seconds to be read, and no read takes longer than allowed.
 #[test]
 fn a_slow_file_system_costs_the_names_of_its_functions_however_many_files_it_has() -> Result<()> {
-    let _shared = MachineLock::acquire_shared()?;
     let silent = Silent::start("root", "slow")?;
     let (said, report) = profile(&silent)?;
     let mount = silent.server.directory().to_str().context("its path is text")?;
@@ -170,7 +164,6 @@ fn a_stack_that_somebody_would_have_to_serve_is_not_waited_for() -> Result<()> {
 /// Neither the search for a command nor its start waits for ever, and nothing is left of either.
 #[test]
 fn a_command_that_lies_on_a_silent_file_system_ends_the_start_with_one_line() -> Result<()> {
-    let _shared = MachineLock::acquire_shared()?;
     let silent = Silent::start("root", "run")?;
     let mount = silent.server.directory();
     let paths = format!("{}:/usr/bin:/bin", mount.display());
@@ -190,7 +183,6 @@ fn a_command_that_lies_on_a_silent_file_system_ends_the_start_with_one_line() ->
 
 #[test]
 fn a_cgroup_on_a_silent_file_system_ends_the_start_with_one_line() -> Result<()> {
-    let _shared = MachineLock::acquire_shared()?;
     let silent = Silent::start("root", "run")?;
     let path = silent.server.directory().join("cgroup");
     let offwake = Offwake::profile()?.args(["-d", "1s", "--cgroup"]).arg(&path);
@@ -203,7 +195,6 @@ fn a_cgroup_on_a_silent_file_system_ends_the_start_with_one_line() -> Result<()>
 /// An engine's socket is where the caller says, and the caller's own directory is where sessions put it.
 #[test]
 fn the_socket_of_an_engine_on_a_silent_file_system_is_not_waited_for() -> Result<()> {
-    let _shared = MachineLock::acquire_shared()?;
     let silent = Silent::start("root", "stack")?;
     let mount = silent.server.directory().display().to_string();
     let socket = format!("unix://{mount}/docker.sock");
