@@ -15,7 +15,7 @@ use xtask::{command, python, root::RootAccess, workloads, workspace};
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// Where more tests fail than this, the machine is not to blame, and none is run again.
-const MOST_RUN_AGAIN: usize = 6;
+pub const MOST_RUN_AGAIN: usize = 6;
 
 /// Runs all of them, and once more those that fail.
 ///

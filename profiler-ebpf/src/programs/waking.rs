@@ -2,7 +2,7 @@
 //! `sched_wakeup` would run on the CPU that the wakee goes to, and name a bystander.
 //! <https://github.com/torvalds/linux/commit/fbd705a0c6184580d0e2fbcbd47a37b6e5822511>
 
-use core::ffi::c_void;
+use core::{ffi::c_void, ptr};
 
 use profiler_ebpf::{
     loss::Loss,
@@ -246,7 +246,23 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, wakee: Task, file: Wake
     {
         epoll::record_ready_file(wakee, &mut local.record);
     }
-    local.record.wake.ns = now;
+    local.record.wake.ns = read_wake_time(local, now);
+}
+
+/// When a wake ends the wakee's wait: as this program began, unless the wakee has left its CPU since.
+/// The kernel then wakes it after this program, from the wait that it is in by now, which was 9 ms long
+/// where a virtual machine stopped the waker's CPU meanwhile.
+///
+/// ```text
+/// waker   --[ sched_waking ....... stopped ....... ]--+ the wakee is put in line
+///            ^ now                                 ^ returned
+/// wakee   on its CPU -----| asleep                    | runnable
+/// ```
+#[inline(always)]
+fn read_wake_time(local: &TaskLocal, begun: u64) -> u64 {
+    // SAFETY: what a reference refers to can be read. Another CPU may have changed it.
+    let off_ns = unsafe { ptr::read_volatile(&raw const local.record.off_ns) };
+    if off_ns > begun { now() } else { begun }
 }
 
 /// Whether it has not been read what a thread waits for.

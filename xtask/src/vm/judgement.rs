@@ -58,6 +58,14 @@ pub fn tasks(release: Release, cpus: Cpus, selection: Selection) -> Vec<Task> {
     tasks
 }
 
+/// A guest's name for people: `6.12`, or `6.12 with 1 CPU`.
+pub fn title(release: Release, cpus: Cpus) -> String {
+    match cpus {
+        Cpus::USUAL => release.to_string(),
+        cpus => format!("{release} with {cpus}"),
+    }
+}
+
 /// Whether offwake is not made for a kernel, and has to say so.
 fn is_refused(release: Release) -> bool {
     release < TASK_REGISTERS.since
@@ -69,7 +77,7 @@ impl Judgement {
         kernel: &Kernel,
         cpus: Cpus,
         selection: Selection,
-        transcript: anyhow::Result<Transcript>,
+        transcript: &anyhow::Result<Transcript>,
     ) -> Self {
         let mut judgement = Self {
             release: kernel.release,
@@ -82,18 +90,15 @@ impl Judgement {
         };
         match transcript {
             Err(error) => judgement.faults.push(format!("{error:#}")),
-            Ok(transcript) if is_refused(kernel.release) => judgement.check_refusal(&transcript),
-            Ok(transcript) => judgement.check_tests(&transcript),
+            Ok(transcript) if is_refused(kernel.release) => judgement.check_refusal(transcript),
+            Ok(transcript) => judgement.check_tests(transcript),
         }
         judgement
     }
 
-    /// What it is about, for people: `6.12`, or `6.12 with 1 CPU`.
+    /// What it is about, for people.
     pub fn title(&self) -> String {
-        match self.cpus {
-            Cpus::USUAL => self.release.to_string(),
-            cpus => format!("{} with {cpus}", self.release),
-        }
+        title(self.release, self.cpus)
     }
 
     /// Checks that offwake refuses every command in one line that says why.
@@ -157,7 +162,7 @@ mod tests {
     use super::{super::live_tests::TESTS, *};
 
     fn judge(release: Release, transcript: Transcript) -> Judgement {
-        Judgement::from_transcript(&kernel(release), Cpus::USUAL, Selection::All, Ok(transcript))
+        Judgement::from_transcript(&kernel(release), Cpus::USUAL, Selection::All, &Ok(transcript))
     }
 
     fn kernel(release: Release) -> Kernel {
@@ -211,8 +216,12 @@ mod tests {
     fn a_guest_with_other_cpus_is_asked_for_its_own_tests_alone() {
         let release = Release::new(6, 12);
         let cpus = Cpus::OTHERS[2];
-        let judgement =
-            Judgement::from_transcript(&kernel(release), cpus, Selection::All, Ok(transcript(&[])));
+        let judgement = Judgement::from_transcript(
+            &kernel(release),
+            cpus,
+            Selection::All,
+            &Ok(transcript(&[])),
+        );
         assert_eq!(judgement.title(), "6.12 with 2 of 240 CPUs");
         assert_eq!(judgement.tests.len() + 1, tasks(release, cpus, Selection::All).len());
         assert!(judgement.tests.len() < TESTS.len());

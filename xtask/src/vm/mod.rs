@@ -24,8 +24,9 @@ mod transcript;
 
 use std::{
     cmp::Reverse,
+    collections::BTreeMap,
     env, fs,
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Mutex, PoisonError},
     thread,
     time::Instant,
@@ -48,7 +49,7 @@ use summary::ThisMachine;
 use task::Task;
 use transcript::Transcript;
 
-use crate::instructions;
+use crate::{instructions, privileged_tests::MOST_RUN_AGAIN};
 use xtask::{apt, build, command, root::RootAccess, workloads, workspace};
 
 /// Boots each of the releases, or those that are tested by default, with so many CPUs, or those that are
@@ -164,21 +165,13 @@ fn run_all(
     let at_a_time = thread::available_parallelism().map_or(1, usize::from);
     // What differs between guests is written to the one root, for one after the other.
     let (waiting, root) = (Mutex::new(guests.iter().enumerate()), Mutex::new(root));
-    let (judged, again) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let ended = Mutex::new(BTreeMap::new());
     let run_some = || {
         loop {
             let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((number, guest)) = next else { return };
-            let transcript = guest.boot(emulator, &root, folder);
-            if let Err(error) = &transcript
-                && error.is::<EndedBeforeBoot>()
-            {
-                eprintln!("xtask: {}: {error}; trying once more", guest.kernel.release);
-                again.lock().unwrap_or_else(PoisonError::into_inner).push((number, guest));
-                continue;
-            }
-            let judgement = guest.judge(transcript);
-            judged.lock().unwrap_or_else(PoisonError::into_inner).push((number, judgement));
+            let transcript = guest.boot(emulator, &root, folder, &guest.tasks());
+            ended.lock().unwrap_or_else(PoisonError::into_inner).insert(number, transcript);
         }
     };
     thread::scope(|scope| {
@@ -186,51 +179,80 @@ fn run_all(
             scope.spawn(run_some);
         }
     });
-    let mut judged = judged.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // One at a time: there may have been no memory for several.
-    for (number, guest) in again.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        let transcript = guest.boot(emulator, &root, folder);
-        judged.push((number, guest.judge(transcript)));
-    }
-    judged.sort_by_key(|(number, _)| *number);
-    judged.into_iter().map(|(_, judgement)| judgement).collect()
+    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let judge = |(guest, transcript): (&GuestPlan<'_>, _)| {
+        guest.judge(&guest.repeat_what_failed(transcript, emulator, &root, folder))
+    };
+    guests.iter().zip(ended.into_values()).map(judge).collect()
 }
 
 const IMAGE: &str = "image";
 const DISK: &str = "disk";
 
 impl GuestPlan<'_> {
-    /// Makes everything that the guest needs, boots it, and waits until everything is done.
+    /// Makes everything that the guest needs for some tasks, boots it, and waits until they are done.
     fn boot(
         &self,
         emulator: &EmulatorProgram,
         root: &Mutex<GuestRoot>,
         folder: &Path,
+        tasks: &[Task],
     ) -> anyhow::Result<Transcript> {
-        let prepared = {
+        let folder = folder.join(format!("{}{}", self.kernel.release, self.cpus.suffix()));
+        {
             let root = root.lock().unwrap_or_else(PoisonError::into_inner);
-            self.prepare(&root, folder)
+            prepare_guest(&root, self.kernel, tasks, &folder)?;
+        }
+        run_guest(emulator, self.kernel, self.cpus, tasks, &folder)
+    }
+
+    /// Boots the guest a second time, with no other beside it, if it ended before it was up or if a
+    /// few of its tests failed. The tests judge how a scheduler treats real threads, here on CPUs that
+    /// stop while the emulator waits for its own. What is wrong each time fails twice.
+    fn repeat_what_failed(
+        &self,
+        first: anyhow::Result<Transcript>,
+        emulator: &EmulatorProgram,
+        root: &Mutex<GuestRoot>,
+        folder: &Path,
+    ) -> anyhow::Result<Transcript> {
+        let title = self.title();
+        let mut transcript = match first {
+            Ok(transcript) => transcript,
+            // There may have been no memory for several.
+            Err(error) if error.is::<EndedBeforeBoot>() => {
+                eprintln!("xtask: Linux {title}: {error}; trying once more");
+                return self.boot(emulator, root, folder, &self.tasks());
+            }
+            Err(error) => return Err(error),
         };
-        self.run(emulator, &prepared?)
+        let failed = transcript.find_failed_tests();
+        if failed.is_empty() || failed.len() > MOST_RUN_AGAIN {
+            return Ok(transcript);
+        }
+        let names = failed.join(", ");
+        eprintln!("xtask: Linux {title}: run again, since they failed: {names}");
+        let mut tasks = self.tasks();
+        tasks.retain(|task| failed.contains(&task.name));
+        let second = self.boot(emulator, root, folder, &tasks)?;
+        if second.is_over && second.find_failed_tests().is_empty() {
+            eprintln!(
+                "xtask: Linux {title}: FLAKY: these failed once, and passed when run again: {names}"
+            );
+        }
+        transcript.ended.extend(second.ended);
+        Ok(transcript)
     }
 
-    /// Makes everything in the guest's own folder, and says which that is.
-    fn prepare(&self, root: &GuestRoot, folder: &Path) -> anyhow::Result<PathBuf> {
-        let Self { kernel, cpus, .. } = *self;
-        let folder = folder.join(format!("{}{}", kernel.release, cpus.suffix()));
-        prepare_guest(root, kernel, &self.tasks(), &folder)?;
-        Ok(folder)
-    }
-
-    fn run(&self, emulator: &EmulatorProgram, folder: &Path) -> anyhow::Result<Transcript> {
-        run_guest(emulator, self.kernel, self.cpus, &self.tasks(), folder)
+    fn title(&self) -> String {
+        judgement::title(self.kernel.release, self.cpus)
     }
 
     fn tasks(&self) -> Vec<Task> {
         judgement::tasks(self.kernel.release, self.cpus, self.selection)
     }
 
-    fn judge(&self, transcript: anyhow::Result<Transcript>) -> Judgement {
+    fn judge(&self, transcript: &anyhow::Result<Transcript>) -> Judgement {
         Judgement::from_transcript(self.kernel, self.cpus, self.selection, transcript)
     }
 }

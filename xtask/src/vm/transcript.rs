@@ -9,6 +9,8 @@
 
 use std::collections::BTreeMap;
 
+use super::live_tests;
+
 /// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
@@ -61,6 +63,14 @@ impl Transcript {
         }
         transcript
     }
+
+    /// The names of the live tests that ended otherwise than well.
+    pub fn find_failed_tests(&self) -> Vec<String> {
+        let is_failed = |(name, ended): &(&String, &Ended)| {
+            name.contains("::") && !live_tests::has_passed(ended.status, &ended.output)
+        };
+        self.ended.iter().filter(is_failed).map(|(name, _)| name.clone()).collect()
+    }
 }
 
 #[cfg(test)]
@@ -75,6 +85,14 @@ mod tests {
         assert_eq!(transcript.ended, BTreeMap::from([("doctor".to_owned(), doctor)]));
         assert_eq!(transcript.current.as_deref(), Some("causes::a"));
         assert!(!transcript.is_over && Transcript::read("over\n").is_over);
+    }
+
+    #[test]
+    fn of_what_ended_only_tests_can_have_failed() {
+        let text = "begin doctor\nend 1 4 doctor\n\
+            begin causes::a\n| test result: ok. 1 passed;\nend 0 9 causes::a\n\
+            begin causes::b\n| test result: FAILED. 0 passed;\nend 101 9 causes::b\n";
+        assert_eq!(Transcript::read(text).find_failed_tests(), ["causes::b"]);
     }
 
     #[test]
