@@ -80,6 +80,17 @@ impl Offwake {
         Self::in_scratch("record")
     }
 
+    /// `offwake demo`, its output files in a directory of its own.
+    ///
+    /// # Errors
+    ///
+    /// When there is no offwake, or we are not root.
+    pub fn demo() -> Result<Self> {
+        let held = paths::scratch_directory()?;
+        let offwake = Self::in_directory(held.path())?.arg("demo");
+        Ok(Self { held: Some(held), ..offwake })
+    }
+
     fn in_scratch(command: &str) -> Result<Self> {
         let held = paths::scratch_directory()?;
         let mut offwake = Self::in_directory(held.path())?;

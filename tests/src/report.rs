@@ -40,6 +40,9 @@ pub struct Report {
 pub struct Finding {
     /// What kind of thing it is.
     pub kind: String,
+    /// Its time, added up over all threads.
+    #[serde(default)]
+    pub ns: u64,
     /// It in one line.
     pub text: String,
     /// The end of its chain.

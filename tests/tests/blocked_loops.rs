@@ -20,10 +20,15 @@ fn profile(command: &mut Command, mode: &str) -> Result<Report> {
         .report("x.json")
 }
 
-/// The hops in which somebody blocks an event loop.
-fn blocked(report: &Report) -> Vec<&FindingHop> {
-    let hops = report.findings.iter().flat_map(|finding| &finding.chain);
-    hops.filter(|hop| hop.blocked_loop.is_some()).collect()
+/// How long a loop may wait in the window of 1 s although its tasks do not block it: V8 has locks of its
+/// own. A task that blocks the loop does so for 20 ms of each 25.
+const OF_ITS_OWN_NS: u64 = 100_000_000;
+
+/// The time of findings in which somebody blocks an event loop.
+fn blocked_ns(report: &Report) -> u64 {
+    let blocks = |hop: &FindingHop| hop.blocked_loop.is_some();
+    let findings = report.findings.iter().filter(|finding| finding.chain.iter().any(blocks));
+    findings.map(|finding| finding.ns).sum()
 }
 
 /// Demands that a finding is about a task that blocks this event loop, by a function if it is known. The thread that
@@ -35,13 +40,13 @@ fn blocks(report: &Report, event_loop: &str, function: Option<&str>) -> Result<(
         });
         hop.blocked_loop.as_deref() == Some(event_loop) && named
     });
-    ensure!(is_it, "{:#?}", report.findings);
+    ensure!(is_it && blocked_ns(report) > OF_ITS_OWN_NS, "{:#?}", report.findings);
     Ok(())
 }
 
 fn blocks_nobody(report: &Report) -> Result<()> {
     ensure!(report.waits.iter().any(|waits| waits.blocked_ns > 0), "it never waited");
-    ensure!(blocked(report).is_empty(), "{:#?}", report.findings);
+    ensure!(blocked_ns(report) < OF_ITS_OWN_NS, "{:#?}", report.findings);
     Ok(())
 }
 

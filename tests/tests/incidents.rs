@@ -3,13 +3,16 @@
 use std::{
     collections::BTreeSet,
     fs,
+    path::Path,
     sync::{Mutex, PoisonError},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use offwake_tests::{
     incidents::{self, FIRST_CARD, INCIDENTS, Keep, Measure, Options},
+    offwake::Offwake,
     paths,
+    report::FindingHop,
 };
 
 /// The browser that reads the page of one incident must not take the CPU of the next: then that is what
@@ -143,6 +146,29 @@ fn a_file_system_that_hangs_is_blamed_on_its_server() -> Result<()> {
 #[test]
 fn a_worker_under_a_quota_is_throttled_by_it() -> Result<()> {
     check_cause("cpu-quota")
+}
+
+/// The demo has a known fault, and offwake names it first. Nothing of the service outlives it.
+#[test]
+fn the_demo_finds_the_lock_that_is_kept_while_the_store_reads_its_archive() -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let outcome = Offwake::demo()?.args(["-d", "2s", "-o", "x.json"]).run()?;
+    let report = outcome.report("x.json")?;
+    let first = report.findings.first().with_context(|| format!("no finding: {outcome}"))?;
+    let (holder, end) = match &first.chain[..] {
+        [.., holder, end] => (holder, end),
+        _ => bail!("no chain: {first:#?}"),
+    };
+    let is_in = |hop: &FindingHop, function: &str| {
+        hop.function.as_ref().is_some_and(|found| found.contains(function))
+    };
+    ensure!(is_in(end, "read_archive") && first.cause.share > 0.5, "{first:#?}");
+    ensure!(is_in(holder, "refill_cache") || is_in(holder, "ask_store"), "{first:#?}");
+    let service: BTreeSet<u32> = report.threads.iter().map(|thread| thread.tgid).collect();
+    ensure!(service.len() == 3, "{service:?} are not three processes");
+    let is_alive = |pid: &u32| Path::new(&format!("/proc/{pid}/exe")).exists();
+    ensure!(!service.iter().any(is_alive), "a process of {service:?} goes on");
+    Ok(())
 }
 
 #[test]

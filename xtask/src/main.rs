@@ -33,7 +33,7 @@ struct Arguments {
 enum Task {
     /// Build both halves, fetching a toolchain for BPF if there is none
     Build,
-    /// Build, then profile the demo service for 5 s; with arguments, pass them to offwake instead
+    /// Build, then run `offwake demo`; with arguments, pass them to offwake instead
     Run {
         /// What offwake gets
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -80,7 +80,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Build => build::build().map(|()| ExitCode::SUCCESS),
-        Task::Run { arguments } if arguments.is_empty() => run::profile_demo(),
+        Task::Run { arguments } if arguments.is_empty() => run::run_demo(),
         Task::Run { arguments } => run::run_offwake(&arguments),
         Task::Test => test::test().map(|()| ExitCode::SUCCESS),
         Task::Vm { arm64: true, .. } => vm::test_arm64().map(|()| ExitCode::SUCCESS),

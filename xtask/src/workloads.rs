@@ -1,4 +1,4 @@
-//! Programs to look at: the demo service, and the workloads of the tests. They are compiled with
+//! Programs to look at: the workloads of the tests. They are compiled with
 //! frame pointers, by which the kernel walks their stacks, and in a target directory of their own:
 //! other flags would make cargo build everything else anew.
 
@@ -30,17 +30,6 @@ pub fn cargo_with_frame_pointers(task: &str) -> Command {
         .args([task, "--target-dir"])
         .arg(target_folder());
     cargo
-}
-
-/// Builds the demo service and says where it is.
-///
-/// # Errors
-///
-/// When it does not compile.
-pub fn build_demo() -> anyhow::Result<PathBuf> {
-    command::run_quietly(cargo_for_tests("build").args(["--release", "--bin", "offwake-demo"]))
-        .context("cannot build the demo service")?;
-    Ok(target_folder().join("release/offwake-demo"))
 }
 
 /// What the benchmarks run besides offwake.

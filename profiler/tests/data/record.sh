@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the recordings of this directory anew; needs root, perf, Python, a C compiler and Redis.
 #
-#     cargo xtask build && cargo build -p offwake-tests --bin offwake-demo
+#     cargo xtask build
 #     cargo build -p offwake --example rebase-recording
 #     profiler/tests/data/record.sh target/release/offwake target/debug
 #
@@ -74,10 +74,8 @@ started="$started $benchmark"
 until redis-cli -p 7777 info stats | grep -q 'total_commands_processed:[0-9]\{4\}'; do sleep 0.1; done
 record redis --scope target -p "$server,$benchmark" -d 8ms
 
-mkfifo stdin
-"$built/offwake-demo" <stdin >demo.pids &
+"$offwake" demo-service >demo.pids &
 started="$started $!"
-exec 3>stdin
 until grep -q store= demo.pids; do sleep 0.1; done
 record demo -p "$(sed 's/[a-z]*=//g; s/ /,/g' demo.pids)" -d 14ms
 ls -l "$data"

@@ -13,7 +13,8 @@ use crate::{
 use super::{
     awaited_things::{AwaitedThing, ThingKind},
     disk_users::{describe_disk, filesystem_of_kernel_thread},
-    meaning::{KernelWait, SleepMeaning},
+    kernel_waits::KernelWait,
+    meaning::SleepMeaning,
     programs::{ProgramId, Programs},
     tree::{ChainEnd, Node},
     who::{Relation, program_name},

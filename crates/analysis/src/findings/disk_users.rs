@@ -16,7 +16,8 @@ use crate::{
 };
 
 use super::{
-    meaning::{KernelWait, Meanings, SleepMeaning},
+    kernel_waits::KernelWait,
+    meaning::{Meanings, SleepMeaning},
     model::{DiskUser, Finding, FindingDisk, FindingLine},
     programs::{Program, ProgramId, ProgramKind, Programs},
     root::WaitRoot,

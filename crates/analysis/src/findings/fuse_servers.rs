@@ -21,7 +21,8 @@ use crate::{
 
 use super::{
     chain_words::ChainTeller,
-    meaning::{KernelWait, SharedMeaning, SleepMeaning},
+    kernel_waits::KernelWait,
+    meaning::{SharedMeaning, SleepMeaning},
     model::{Finding, FindingHop, FindingLine},
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };

@@ -15,17 +15,14 @@ use std::{
 };
 
 use offwake_recording::{
-    SocketRole, StackEnd, StackRef, StackTable,
+    SocketRole, StackEnd, StackRef,
     units::{Nanos, StackId, Tid},
 };
 
 use crate::{
     blame::{
         Blame, FrameEvidence, LockName, Sleep, SleepId, Sleeps, StackPairId, StackPairs, Stop,
-        cause::{
-            self, Cause,
-            kernel_locks::{KernelLock, find_kernel_lock},
-        },
+        cause::Cause,
     },
     label::{CodeOwner, Label, LabelFinder},
     timeline::WaitIndex,
@@ -34,73 +31,12 @@ use crate::{
 use super::{
     blocked_loops::{BlockedLoopFinder, EventLoop},
     condition_waits,
-    memory_waits::{MemoryWait, find_memory_wait},
+    kernel_waits::{KernelWait, find_kernel_wait},
+    waiting_words::{has_lock_word, has_waiting_word, is_made_of_waiting_words},
 };
-
-/// Words that the names of wrappers around waiting are made of.
-const WAITING_WORDS: &[&str] = &[
-    "wait",
-    "waits",
-    "waiting",
-    "event",
-    "events",
-    "set",
-    "latch",
-    "or",
-    "socket",
-    "sleep",
-    "poll",
-    "epoll",
-    "select",
-    "block",
-    "park",
-    "semaphore",
-    "sem",
-    "cond",
-    "futex",
-    "for",
-    "on",
-    "until",
-    "timeout",
-    "timed",
-    "internal",
-    "impl",
-    "do",
-    "fd",
-    "once",
-];
 
 /// Samples of at least this part of some work tell what all of it was.
 const MIN_SAMPLED: f64 = 0.2;
-
-/// What inside of the kernel was waited for, where the cause does not say it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum KernelWait {
-    /// The program that serves a FUSE filesystem.
-    Fuse,
-    /// The server of a network filesystem.
-    NetworkFilesystem,
-    /// The disk, as it can't write as fast as pages are changed.
-    Writeback,
-    /// The journal of the filesystem, until the changes that are on their way to it are written.
-    Journal,
-    /// Whoever listens, until it accepts the connection.
-    Connect,
-    /// Whoever opens a named pipe (FIFO) at its other end.
-    OpenFifo,
-    /// Memory: a page that is not there, or free memory.
-    Memory(MemoryWait),
-    /// A lock of the kernel's.
-    Lock(KernelLock),
-}
-
-impl KernelWait {
-    /// Returns whether who waits like that is in the middle of something. Who opens a FIFO to read from it
-    /// may be a server that waits for its next command.
-    pub(super) fn is_of_busy_thread(self) -> bool {
-        self != Self::OpenFifo
-    }
-}
 
 /// How threads slept, by its meaning.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -497,141 +433,5 @@ impl<'a> Meanings<'a> {
                 .filter(|label| Some(label.whose) == best && label.is_own_or_library())
                 .collect()
         })
-    }
-}
-
-fn find_kernel_wait(
-    stacks: &StackTable,
-    kernel: StackRef,
-    wait_cause: Cause,
-) -> Option<KernelWait> {
-    let functions: Vec<&str> = cause::kernel_frames(stacks, kernel).collect();
-    let filesystem = (functions.iter().enumerate())
-        .find_map(|(place, name)| Some((place, find_filesystem_wait(name)?)));
-    // What lies nearest to the leaf says it: a thread that asks a FUSE server may have to reclaim
-    // memory for that first, and who reclaims memory may have to ask the server. A filesystem's own
-    // function that asks for a lock has not asked its server yet.
-    let (inner, _) = functions.split_at(filesystem.map_or(functions.len(), |(place, _)| place));
-    (find_memory_wait(inner).map(KernelWait::Memory))
-        .or_else(|| find_kernel_lock(wait_cause, functions.iter().copied()).map(KernelWait::Lock))
-        .or_else(|| filesystem.map(|(_, wait)| wait))
-}
-
-/// How functions begin that wait before they change anything until a journal has room, or has written what
-/// others changed. A sync is none of them: it wants its own changes on the disk.
-const JOURNALS: &[&str] = &[
-    "wait_transaction_locked",
-    "wait_transaction_switching",
-    "add_transaction_credits",
-    "start_this_handle",
-    "jbd2_journal_wait_updates",
-    "xlog_grant_head_wait",
-    "wait_current_trans",
-];
-
-/// How functions of filesystems begin whose files a server has.
-const REMOTE_FILESYSTEMS: &[&str] = &[
-    "nfs_",
-    "nfs4_",
-    "nfs3_",
-    "rpc_",
-    "__rpc_",
-    "cifs_",
-    "smb2_",
-    "ceph_",
-    "v9fs_",
-    "p9_client_",
-    "p9_virtio_",
-];
-
-/// Returns what a kernel function waits for that belongs to a filesystem or a connection.
-fn find_filesystem_wait(name: &str) -> Option<KernelWait> {
-    let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
-    // The other end: a server at work on its connection.
-    if begins(&["fuse_dev_"]) {
-        return None;
-    }
-    if begins(&["fuse_", "__fuse_", "request_wait_answer"]) {
-        Some(KernelWait::Fuse)
-    } else if begins(REMOTE_FILESYSTEMS) {
-        Some(KernelWait::NetworkFilesystem)
-    } else if begins(&["balance_dirty_pages"]) {
-        Some(KernelWait::Writeback)
-    } else if begins(JOURNALS) {
-        Some(KernelWait::Journal)
-    } else if begins(&["inet_stream_connect", "__inet_stream_connect", "unix_stream_connect"]) {
-        Some(KernelWait::Connect)
-    } else if begins(&["fifo_open"]) {
-        Some(KernelWait::OpenFifo)
-    } else {
-        None
-    }
-}
-
-/// Splits a function's name into lower-case words: `WaitEventSetWait`, `pg_sleep`.
-fn words(name: &str) -> Vec<String> {
-    let plain = name.split(['(', '<', '@', '.']).next().unwrap_or(name);
-    let last = plain.rsplit("::").next().unwrap_or(plain);
-    let mut words: Vec<String> = Vec::new();
-    let mut previous = '_';
-    for c in last.chars() {
-        if !c.is_ascii_alphanumeric() {
-            previous = '_';
-            continue;
-        }
-        let begins = previous == '_' || (c.is_ascii_uppercase() && previous.is_ascii_lowercase());
-        match words.last_mut() {
-            Some(word) if !begins => word.push(c.to_ascii_lowercase()),
-            _ => words.push(c.to_ascii_lowercase().to_string()),
-        }
-        previous = c;
-    }
-    words
-}
-
-/// Returns whether a name says that its function is about a lock or a queue.
-fn has_lock_word(name: &str) -> bool {
-    const WORDS: &[&str] = &["lock", "acquire", "gil", "join", "queue", "monitor", "enter"];
-    words(name).iter().any(|word| WORDS.contains(&word.as_str()))
-}
-
-fn is_waiting_word(word: &str) -> bool {
-    WAITING_WORDS.contains(&word)
-}
-
-/// Returns whether a name says that its function waits, and maybe for what.
-fn has_waiting_word(name: &str) -> bool {
-    let connecting =
-        ["or", "for", "on", "set", "internal", "impl", "do", "fd", "once", "event", "events"];
-    words(name).iter().any(|word| is_waiting_word(word) && !connecting.contains(&word.as_str()))
-}
-
-/// Returns whether a name says that its function waits, and not for what.
-fn is_made_of_waiting_words(name: &str) -> bool {
-    let words = words(name);
-    !words.is_empty() && words.iter().all(|word| is_waiting_word(word))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{has_waiting_word, is_made_of_waiting_words, words};
-
-    #[test]
-    fn names_are_split_into_words() {
-        assert_eq!(words("WaitEventSetWait"), ["wait", "event", "set", "wait"]);
-        assert_eq!(words("pg_sleep"), ["pg", "sleep"]);
-        assert_eq!(words("db::pool::wait_for(u8)"), ["wait", "for"]);
-    }
-
-    #[test]
-    fn wrappers_say_that_they_wait_and_not_for_what() {
-        for wrapper in ["WaitEventSetWait", "WaitLatch", "WaitLatchOrSocket", "do_poll"] {
-            assert!(is_made_of_waiting_words(wrapper), "{wrapper}");
-        }
-        for named in ["ProcSleep", "pg_sleep", "LockAcquire", "wait_for_payment", "evalCommand"] {
-            assert!(!is_made_of_waiting_words(named), "{named}");
-        }
-        assert!(has_waiting_word("ProcSleep") && !has_waiting_word("LockAcquire"));
-        assert!(!has_waiting_word("setup_events_for"));
     }
 }

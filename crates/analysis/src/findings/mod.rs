@@ -26,6 +26,7 @@ mod find;
 mod found;
 mod fuse_servers;
 mod hop_tree;
+mod kernel_waits;
 mod less_known;
 mod meaning;
 mod memory_waits;
@@ -45,6 +46,7 @@ mod sleep_lengths;
 mod stopped;
 mod tree;
 mod wait_meanings;
+mod waiting_words;
 mod who;
 mod write;
 

@@ -25,7 +25,8 @@ use crate::{
 use super::{
     chain_words::{ChainTeller, Position, UNKNOWN_HOLDER},
     found::{Coverage, Found},
-    meaning::{KernelWait, SleepMeaning},
+    kernel_waits::KernelWait,
+    meaning::SleepMeaning,
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     open_chains::{Awaited, Link, LockCall, OpenChain, OpenWaitGraph, Owner},
     root::{RootKey, WaitRoot},

@@ -18,7 +18,7 @@ use crate::{
 
 use super::{
     chain_words::{ChainTeller, Position},
-    meaning::KernelWait,
+    kernel_waits::KernelWait,
     model::FindingLine,
     open_chains::OpenChain,
     write::FindingWriter,

@@ -51,12 +51,17 @@ pub enum Command {
     Top(Box<Top>),
     /// Write a recording as Parquet tables, for queries
     Export(ExportCommand),
+    /// Run a service that is slow although its CPUs are idle, and find out why (needs root)
+    Demo(Box<Demo>),
     /// Show what this machine allows, what is missing, and how to get it
     Doctor,
     /// Print shell completions
     Completions(CompletionsCommand),
     /// Write the manual pages
     Man(ManCommand),
+    /// The service of `offwake demo`, in one of its roles
+    #[command(hide = true)]
+    DemoService { role: Vec<String> },
 }
 
 /// `offwake completions`
@@ -108,6 +113,26 @@ pub struct Profile {
     /// Memory for records. When it is full, recording ends
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2G")]
     pub max_memory: usize,
+}
+
+/// `offwake demo`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sudo offwake demo                  what holds the service up, in the first lines
+  sudo offwake demo -o wait.html     and a page to explore
+
+The service is three processes of offwake itself: a gateway with four clients, a worker and a store.
+They talk over loopback and a Unix socket, and end with the demo.
+
+Exit status: 0 done, 1 failed, 2 usage, 3 it ran, but there is nothing to report.")]
+pub struct Demo {
+    /// How long to record: 10, 10s, 500ms, 2m
+    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration, default_value = "5s")]
+    pub duration: Duration,
+
+    #[command(flatten)]
+    pub report: ReportArguments,
 }
 
 /// `offwake record`

@@ -4,6 +4,7 @@ mod caller;
 mod cli;
 mod console;
 mod container_start;
+mod demo;
 mod diff;
 mod doctor;
 mod export;
@@ -56,6 +57,8 @@ fn main() -> ExitCode {
         cli::Command::Report(arguments) => report::run(&arguments),
         cli::Command::Export(arguments) => export::run(&arguments),
         cli::Command::Top(arguments) => top::run(&arguments),
+        cli::Command::Demo(arguments) => demo::run(*arguments),
+        cli::Command::DemoService { role } => demo::serve(&role).map(|()| Outcome::Done),
         cli::Command::Doctor => doctor::run(),
         cli::Command::Completions(arguments) => manual::completions(&arguments),
         cli::Command::Man(arguments) => manual::pages(&arguments),

@@ -6,70 +6,80 @@ use std::{
     hint::black_box,
     io::{self, Seek as _, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
 
-use crate::{CLIENTS, process as role, wire};
+use super::{process as role, service::CLIENTS, wire};
 
 const COMPUTE: Duration = Duration::from_millis(1);
 const SEEK: Duration = Duration::from_millis(2);
+const READ_ARCHIVE: Duration = Duration::from_millis(50);
 
 /// Look-ups of one connection from one flush to the next.
 const FLUSH_EVERY: u64 = 25;
+
+/// Where files outlive a restart, by the Filesystem Hierarchy Standard: /tmp is in memory on many
+/// machines, where a flush waits for nothing.
+const ON_DISK: &str = "/var/tmp";
 
 /// The journal is written over and over, and never longer than this.
 static JOURNAL: [u8; 64 * 1024] = [0x5a; 64 * 1024];
 
 pub fn serve() -> anyhow::Result<()> {
-    role::name(c"store")?;
+    role::set_name(c"store")?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen")?;
     writeln!(io::stdout(), "{}", listener.local_addr()?)?;
     for number in 1..=CLIENTS {
         let (worker, _) = listener.accept().context("cannot accept")?;
         worker.set_nodelay(true)?;
-        let journal = journal()?;
-        role::thread(format!("store-{number}"), move || serve_worker(worker, journal))?;
+        let journal = create_journal()?;
+        role::spawn_thread(format!("store-{number}"), move || serve_worker(worker, journal))?;
     }
     loop {
         thread::park();
     }
 }
 
-/// A file without a name, beside this program: /tmp is in memory on many machines, where a flush
-/// waits for nothing.
-fn journal() -> anyhow::Result<File> {
-    let this = env::current_exe().context("cannot tell this program's own path")?;
-    let folder = this.parent().context("this program lies in no folder")?;
-    tempfile::tempfile_in(folder)
-        .with_context(|| format!("cannot create a file in {}", folder.display()))
+/// A file without a name.
+fn create_journal() -> anyhow::Result<File> {
+    let folder = env::temp_dir();
+    let journal = tempfile::tempfile_in(Path::new(ON_DISK));
+    journal
+        .or_else(|_| tempfile::tempfile_in(&folder))
+        .with_context(|| format!("cannot create a file in {ON_DISK} or {}", folder.display()))
 }
 
 #[inline(never)]
 fn serve_worker(mut worker: TcpStream, mut journal: File) -> anyhow::Result<()> {
     let mut count = 0_u64;
-    while let Some(key) = await_key(&mut worker)? {
-        let row = compute_value(key);
+    loop {
+        let key = await_key(&mut worker)?;
+        if key & wire::ARCHIVED == 0 {
+            read_row();
+        } else {
+            read_archive();
+        }
+        let row = compute_value(key & !wire::ARCHIVED);
         count += 1;
         if count.is_multiple_of(FLUSH_EVERY) {
             flush_journal(&mut journal)?;
         }
         wire::send(&mut worker, row)?;
     }
-    Ok(())
 }
 
 #[inline(never)]
-fn await_key(worker: &mut TcpStream) -> anyhow::Result<Option<u64>> {
-    wire::receive_unless_closed(worker)
+fn await_key(worker: &mut TcpStream) -> anyhow::Result<u64> {
+    wire::receive(worker)
 }
 
 #[inline(never)]
 fn compute_value(key: u64) -> u64 {
     black_box(compute_for(COMPUTE, key));
-    wait_for_seek();
     wire::expected_reply(key)
 }
 
@@ -87,8 +97,13 @@ pub fn compute_for(time: Duration, seed: u64) -> u64 {
 }
 
 #[inline(never)]
-fn wait_for_seek() {
+fn read_row() {
     thread::sleep(SEEK);
+}
+
+#[inline(never)]
+fn read_archive() {
+    thread::sleep(READ_ARCHIVE);
 }
 
 #[inline(never)]

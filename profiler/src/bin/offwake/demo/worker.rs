@@ -14,13 +14,13 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::{CLIENTS, process as role, store, wire};
+use super::{process as role, service::CLIENTS, store, wire};
 
 /// Jobs from one that keeps the lock while the store works to the next.
 const REFILL_EVERY: u64 = 5;
 
-/// What it takes to look into the cache.
-const LOOK: Duration = Duration::from_micros(300);
+/// What it takes to search the cache.
+const SEARCH: Duration = Duration::from_micros(300);
 
 /// What the lock protects.
 #[derive(Default)]
@@ -30,7 +30,7 @@ struct Cache {
 }
 
 pub fn serve(socket: &str, store: SocketAddr) -> anyhow::Result<()> {
-    role::name(c"worker")?;
+    role::set_name(c"worker")?;
     let listener = UnixListener::bind_addr(&UnixAddress::from_abstract_name(socket)?)
         .context("cannot listen")?;
     writeln!(io::stdout(), "ready")?;
@@ -40,7 +40,9 @@ pub fn serve(socket: &str, store: SocketAddr) -> anyhow::Result<()> {
         let store = TcpStream::connect(store).context("cannot connect to the store")?;
         store.set_nodelay(true)?;
         let cache = Arc::clone(&cache);
-        role::thread(format!("worker-{number}"), move || serve_gateway(gateway, store, &cache))?;
+        role::spawn_thread(format!("worker-{number}"), move || {
+            serve_gateway(gateway, store, &cache)
+        })?;
     }
     loop {
         thread::park();
@@ -53,16 +55,16 @@ fn serve_gateway(
     mut store: TcpStream,
     cache: &Mutex<Cache>,
 ) -> anyhow::Result<()> {
-    while let Some(job) = await_job(&mut gateway)? {
+    loop {
+        let job = await_job(&mut gateway)?;
         let reply = do_job(job, &mut store, cache)?;
         wire::send(&mut gateway, reply)?;
     }
-    Ok(())
 }
 
 #[inline(never)]
-fn await_job(gateway: &mut UnixStream) -> anyhow::Result<Option<u64>> {
-    wire::receive_unless_closed(gateway)
+fn await_job(gateway: &mut UnixStream) -> anyhow::Result<u64> {
+    wire::receive(gateway)
 }
 
 #[inline(never)]
@@ -73,7 +75,7 @@ fn do_job(job: u64, store: &mut TcpStream, cache: &Mutex<Cache>) -> anyhow::Resu
     }
 }
 
-/// Under the lock, and now and then far too long: the fault that the picture should show.
+/// Under the lock, and now and then far too long: the fault that the findings should name.
 #[inline(never)]
 fn query_cache(
     job: u64,
@@ -81,7 +83,7 @@ fn query_cache(
     cache: &Mutex<Cache>,
 ) -> anyhow::Result<Option<u64>> {
     let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
-    cache.checksum ^= store::compute_for(LOOK, job);
+    cache.checksum ^= store::compute_for(SEARCH, job);
     cache.jobs += 1;
     if cache.jobs.is_multiple_of(REFILL_EVERY) {
         refill_cache(job, store).map(Some)
@@ -92,7 +94,7 @@ fn query_cache(
 
 #[inline(never)]
 fn refill_cache(job: u64, store: &mut TcpStream) -> anyhow::Result<u64> {
-    ask_store(store, job)
+    ask_store(store, job | wire::ARCHIVED)
 }
 
 #[inline(never)]

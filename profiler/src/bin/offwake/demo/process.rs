@@ -2,20 +2,23 @@
 
 use std::{
     env,
+    ffi::CStr,
     io::{BufRead as _, BufReader},
     os::unix::process::parent_id,
     process::{self, Child, Command, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
     thread,
 };
 
 use anyhow::{Context as _, bail};
+use rustix::process::Signal;
+
+use super::{SERVICE, wire};
 
 /// Starts this program in another role, and waits for the one line that it prints when ready.
 pub fn start(role: &[&str]) -> anyhow::Result<(Child, String)> {
-    let this = env::current_exe().context("cannot tell this program's own path")?;
+    let this = env::current_exe().context("cannot find the path of this program")?;
     let mut child = Command::new(this)
-        .arg(role[0])
+        .args([SERVICE, role[0]])
         .arg(process::id().to_string())
         .args(&role[1..])
         .stdin(Stdio::null())
@@ -33,31 +36,22 @@ pub fn start(role: &[&str]) -> anyhow::Result<(Child, String)> {
 
 /// Has the kernel kill this process when its parent ends.
 pub fn die_with(parent: &str) -> anyhow::Result<()> {
-    // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-        return Err(std::io::Error::last_os_error()).context("cannot ask to die with the parent");
-    }
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot ask to die with the parent")?;
     // The parent may have ended before the kernel was asked.
     if parent_id().to_string() != parent {
-        bail!("this role is started by the gateway alone");
+        bail!("its parent, {parent}, has ended");
     }
     Ok(())
 }
 
 /// Names the main thread; the process is shown by this name.
-pub fn name(name: &std::ffi::CStr) -> anyhow::Result<()> {
-    // SAFETY: PR_SET_NAME reads a string that ends in NUL, which a CStr is, and keeps no pointer.
-    if unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) } != 0 {
-        return Err(std::io::Error::last_os_error()).context("cannot name the thread");
-    }
-    Ok(())
+pub fn set_name(name: &CStr) -> anyhow::Result<()> {
+    rustix::thread::set_name(name).context("cannot name the thread")
 }
 
-/// The other processes are being stopped, and connections to them may break.
-pub static STOPPING: AtomicBool = AtomicBool::new(false);
-
 /// A named thread whose failure ends the process: a service that lost a part shows nothing true.
-pub fn thread(
+pub fn spawn_thread(
     name: String,
     work: impl FnOnce() -> anyhow::Result<()> + Send + 'static,
 ) -> anyhow::Result<()> {
@@ -65,10 +59,11 @@ pub fn thread(
     thread::Builder::new()
         .name(name)
         .spawn(move || {
-            if let Err(error) = work()
-                && !STOPPING.load(Ordering::SeqCst)
-            {
-                eprintln!("offwake-demo: {shown}: {error:#}");
+            if let Err(error) = work() {
+                // When the service is stopped, its processes end one after the other.
+                if !wire::is_hang_up(&error) {
+                    eprintln!("offwake: demo service: {shown}: {error:#}");
+                }
                 process::exit(1);
             }
         })

@@ -1,11 +1,15 @@
 //! What travels: a request is a number, its reply is a number made from it.
 
 use std::io::{
-    ErrorKind::{ConnectionReset, UnexpectedEof},
+    self,
+    ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof},
     Read, Write,
 };
 
 use anyhow::Context as _;
+
+/// A bit of a request to the store: what is asked for lies in the archive.
+pub const ARCHIVED: u64 = 1 << 63;
 
 /// The reply that every request of this number must get.
 pub fn expected_reply(request: u64) -> u64 {
@@ -19,15 +23,13 @@ pub fn send(stream: &mut impl Write, number: u64) -> anyhow::Result<()> {
 
 /// Waits for a number.
 pub fn receive(stream: &mut impl Read) -> anyhow::Result<u64> {
-    receive_unless_closed(stream)?.context("the other side hung up")
+    let mut bytes = [0; 8];
+    stream.read_exact(&mut bytes).context("cannot receive")?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
-/// Waits for a number; `None` once the other side is gone.
-pub fn receive_unless_closed(stream: &mut impl Read) -> anyhow::Result<Option<u64>> {
-    let mut bytes = [0; 8];
-    match stream.read_exact(&mut bytes) {
-        Ok(()) => Ok(Some(u64::from_le_bytes(bytes))),
-        Err(error) if matches!(error.kind(), UnexpectedEof | ConnectionReset) => Ok(None),
-        Err(error) => Err(error).context("cannot receive"),
-    }
+/// Whether something failed because the other side is gone.
+pub fn is_hang_up(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref().map(io::Error::kind);
+    matches!(kind, Some(BrokenPipe | ConnectionReset | UnexpectedEof))
 }
