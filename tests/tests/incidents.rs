@@ -164,8 +164,8 @@ fn the_demo_finds_the_lock_that_is_kept_while_the_store_reads_its_archive() -> R
     };
     ensure!(is_in(end, "read_archive") && first.cause.share > 0.5, "{first:#?}");
     ensure!(is_in(holder, "refill_cache") || is_in(holder, "ask_store"), "{first:#?}");
-    let service: BTreeSet<u32> = report.threads.iter().map(|thread| thread.tgid).collect();
-    ensure!(service.len() == 3, "{service:?} are not three processes");
+    let service: BTreeSet<u32> = first.chain.iter().filter_map(|hop| hop.pid).collect();
+    ensure!(service.len() == 2, "the worker and the store, not {service:?}: {first:#?}");
     let is_alive = |pid: &u32| Path::new(&format!("/proc/{pid}/exe")).exists();
     ensure!(!service.iter().any(is_alive), "a process of {service:?} goes on");
     Ok(())

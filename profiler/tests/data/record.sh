@@ -74,7 +74,7 @@ started="$started $benchmark"
 until redis-cli -p 7777 info stats | grep -q 'total_commands_processed:[0-9]\{4\}'; do sleep 0.1; done
 record redis --scope target -p "$server,$benchmark" -d 8ms
 
-"$offwake" demo-service >demo.pids &
+"$offwake" demo-service gateway $$ >demo.pids &
 started="$started $!"
 until grep -q store= demo.pids; do sleep 0.1; done
 record demo -p "$(sed 's/[a-z]*=//g; s/ /,/g' demo.pids)" -d 14ms

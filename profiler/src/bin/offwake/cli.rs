@@ -119,7 +119,7 @@ pub struct Profile {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sudo offwake demo                  what holds the service up, in the first lines
+  sudo offwake demo                  what holds its worker up, in the first lines
   sudo offwake demo -o wait.html     and a page to explore
 
 The service is three processes of offwake itself: a gateway with four clients, a worker and a store.

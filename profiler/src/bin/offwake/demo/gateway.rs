@@ -5,10 +5,7 @@ use std::{
     net::{Ipv4Addr, TcpListener, TcpStream},
     os::{
         linux::net::SocketAddrExt as _,
-        unix::{
-            net::{SocketAddr, UnixStream},
-            process::parent_id,
-        },
+        unix::net::{SocketAddr, UnixStream},
     },
     process, thread,
     time::{Duration, Instant},
@@ -22,7 +19,6 @@ use super::{process as role, service::CLIENTS, wire};
 const PERIOD: Duration = Duration::from_millis(20);
 
 pub fn serve() -> anyhow::Result<()> {
-    role::die_with(&parent_id().to_string())?;
     role::set_name(c"gateway")?;
     let (store, address) = role::start(&["store"])?;
     // An abstract socket leaves no file behind.
@@ -59,13 +55,13 @@ fn serve_client(mut client: TcpStream, mut worker: UnixStream) -> anyhow::Result
 
 #[inline(never)]
 fn await_request(client: &mut TcpStream) -> anyhow::Result<u64> {
-    wire::receive(client)
+    wire::wait_for(client)
 }
 
 #[inline(never)]
 fn ask_worker(worker: &mut UnixStream, request: u64) -> anyhow::Result<u64> {
     wire::send(worker, request)?;
-    wire::receive(worker)
+    wire::wait_for(worker)
 }
 
 /// One client: a request at every tick, and none before the last was answered.
@@ -87,7 +83,7 @@ fn make_load(mut server: TcpStream, number: usize) -> anyhow::Result<()> {
 #[inline(never)]
 fn make_request(server: &mut TcpStream, request: u64) -> anyhow::Result<u64> {
     wire::send(server, request)?;
-    wire::receive(server)
+    wire::wait_for(server)
 }
 
 #[inline(never)]

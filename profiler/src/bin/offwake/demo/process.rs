@@ -4,7 +4,7 @@ use std::{
     env,
     ffi::CStr,
     io::{BufRead as _, BufReader},
-    os::unix::process::parent_id,
+    os::unix::process::{CommandExt as _, parent_id},
     process::{self, Child, Command, Stdio},
     thread,
 };
@@ -14,15 +14,19 @@ use rustix::process::Signal;
 
 use super::{SERVICE, wire};
 
-/// Starts this program in another role, and waits for the one line that it prints when ready.
+/// Starts this program in a role, and waits for the one line that it prints when ready.
 pub fn start(role: &[&str]) -> anyhow::Result<(Child, String)> {
     let this = env::current_exe().context("cannot find the path of this program")?;
     let mut child = Command::new(this)
+        // What the process is called in findings.
+        .arg0(role[0])
         .args([SERVICE, role[0]])
         .arg(process::id().to_string())
         .args(&role[1..])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
+        // Ctrl-C is for offwake, which names the functions of processes that still live.
+        .process_group(0)
         .spawn()
         .with_context(|| format!("cannot start the {}", role[0]))?;
     let output = child.stdout.take().context("its output is not piped")?;

@@ -7,9 +7,8 @@
 //!                                         |  it while the store reads its archive
 //! ```
 //!
-//! Started without a role it is the gateway and starts the other two. It prints one line,
-//! `gateway=PID worker=PID store=PID`, once all are connected, and runs until a signal ends it or
-//! its parent dies. The other two die with it.
+//! The gateway starts the other two. It prints one line, `gateway=PID worker=PID store=PID`, once all
+//! are connected. Each process ends with its parent.
 
 use anyhow::{Context as _, bail};
 
@@ -20,16 +19,17 @@ pub const CLIENTS: usize = 4;
 
 /// Serves in a role until it is killed.
 pub fn serve(role: &[String]) -> anyhow::Result<()> {
-    match role.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => gateway::serve(),
-        ["worker", parent, socket, store] => {
-            process::die_with(parent)?;
+    let words: Vec<&str> = role.iter().map(String::as_str).collect();
+    let [role, parent, arguments @ ..] = &words[..] else {
+        bail!("the demo service is started by `offwake demo`");
+    };
+    process::die_with(parent)?;
+    match (*role, arguments) {
+        ("gateway", []) => gateway::serve(),
+        ("worker", [socket, store]) => {
             worker::serve(socket, store.parse().context("not an address of a store")?)
         }
-        ["store", parent] => {
-            process::die_with(parent)?;
-            store::serve()
-        }
-        _ => bail!("the demo service has no such role"),
+        ("store", []) => store::serve(),
+        _ => bail!("the demo service has no role {role}"),
     }
 }

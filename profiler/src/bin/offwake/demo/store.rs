@@ -74,7 +74,7 @@ fn serve_worker(mut worker: TcpStream, mut journal: File) -> anyhow::Result<()> 
 
 #[inline(never)]
 fn await_key(worker: &mut TcpStream) -> anyhow::Result<u64> {
-    wire::receive(worker)
+    wire::wait_for(worker)
 }
 
 #[inline(never)]
@@ -98,12 +98,20 @@ pub fn compute_for(time: Duration, seed: u64) -> u64 {
 
 #[inline(never)]
 fn read_row() {
-    thread::sleep(SEEK);
+    sleep_for(SEEK);
 }
 
 #[inline(never)]
 fn read_archive() {
-    thread::sleep(READ_ARCHIVE);
+    sleep_for(READ_ARCHIVE);
+}
+
+/// Sleeps as a slow device would. The function that calls it stays on the stack: what follows the
+/// sleep there keeps the compiler from jumping out of it.
+#[inline(always)]
+fn sleep_for(time: Duration) {
+    thread::sleep(time);
+    black_box(());
 }
 
 #[inline(never)]

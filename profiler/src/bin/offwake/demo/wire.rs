@@ -21,8 +21,8 @@ pub fn send(stream: &mut impl Write, number: u64) -> anyhow::Result<()> {
     stream.write_all(&number.to_le_bytes()).context("cannot send")
 }
 
-/// Waits for a number.
-pub fn receive(stream: &mut impl Read) -> anyhow::Result<u64> {
+/// Waits for a number. Named as a wrapper is, so that findings name its caller.
+pub fn wait_for(stream: &mut impl Read) -> anyhow::Result<u64> {
     let mut bytes = [0; 8];
     stream.read_exact(&mut bytes).context("cannot receive")?;
     Ok(u64::from_le_bytes(bytes))

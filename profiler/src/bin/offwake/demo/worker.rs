@@ -64,7 +64,7 @@ fn serve_gateway(
 
 #[inline(never)]
 fn await_job(gateway: &mut UnixStream) -> anyhow::Result<u64> {
-    wire::receive(gateway)
+    wire::wait_for(gateway)
 }
 
 #[inline(never)]
@@ -100,5 +100,5 @@ fn refill_cache(job: u64, store: &mut TcpStream) -> anyhow::Result<u64> {
 #[inline(never)]
 fn ask_store(store: &mut TcpStream, key: u64) -> anyhow::Result<u64> {
     wire::send(store, key)?;
-    wire::receive(store)
+    wire::wait_for(store)
 }
