@@ -321,7 +321,8 @@ mod tests {
     }
 
     /// Where threads are started that are in no list: each with the reason.
-    const OTHERS: [(&str, &str); 3] = [
+    const OTHERS: [(&str, &str); 4] = [
+        ("bin/offwake/demo/process.rs", "in the processes of the demo's service"),
         ("own_threads.rs", "starts those that are in the list"),
         ("parser/mod.rs", "a parser in a thread, for tests and benchmarks alone"),
         ("parser/sandbox.rs", "runs in a helper process, and ends it"),

@@ -2,6 +2,8 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test may panic")]
 
 #[cfg(target_arch = "x86_64")]
+mod answer_parts;
+#[cfg(target_arch = "x86_64")]
 mod awaited_things;
 #[cfg(target_arch = "x86_64")]
 mod blames;

@@ -44,6 +44,12 @@ pub(super) enum AskSearch {
     Unseen(Option<(ThreadIndex, Timestamp)>),
 }
 
+/// What was asked through a connection, and the newest wait that a part of the answer has ended.
+pub(super) struct AnswerInParts {
+    pub(super) ask: Ask,
+    pub(super) first_part: WaitIndex,
+}
+
 /// An answer, and who gave it.
 struct Answer<'w> {
     wake: &'w Wake,
@@ -100,6 +106,36 @@ impl Blame<'_> {
                 Some((self.timeline.blocked_interval(before.wait)?.thread, before.at))
             })),
         }
+    }
+
+    /// Finds what the process of a wait had asked since `since` through the connection that ended the wait, and
+    /// the newest part of the answer that came through it before. None if it had asked more than once.
+    pub(super) fn find_answer_in_parts(
+        &self,
+        wait: WaitIndex,
+        since: Timestamp,
+    ) -> Option<AnswerInParts> {
+        let whole = self.recording.waits.get(wait.0 as usize)?;
+        let wake = whole.wake.as_ref()?;
+        let own = wake.ready?.file;
+        let until = wake.at;
+        let peers = &self.tcp_socket(own)?.peers;
+        let asked = peers.iter().flat_map(|peer| {
+            let wakes = self.process_wakes.newest_first((whole.tgid, peer.tgid), (since, until));
+            let is_through_it = |wake: &ProcessWake| {
+                self.wake_of(wake.wait).and_then(|wake| wake.file) == Some(own)
+            };
+            wakes.filter(is_through_it)
+        });
+        let mut asks = asked.filter(|wake| self.is_ask(wake.wait));
+        let asked = asks.next().filter(|_| asks.next().is_none())?;
+        let callee = self.process_of_wait(asked.wait)?;
+        let mut parts = self.process_wakes.newest_first((callee, whole.tgid), (asked.at, until));
+        let first_part = parts.find(|part| {
+            let through = self.wake_of(part.wait).and_then(|wake| wake.file);
+            through.and_then(|file| self.is_connection(own, file)) == Some(true)
+        })?;
+        Some(AnswerInParts { ask: self.ask_of_wake(asked)?, first_part: first_part.wait })
     }
 
     /// Finds what a process asked others for in `from..to`, for the waiter in question, and had no answer to by

@@ -50,6 +50,11 @@ impl PatternAnalysis {
         }
     }
 
+    /// Returns whether the waits end as a CPU's timer does: what comes then, TCP may have held back.
+    pub(super) fn is_over_timer(&self) -> bool {
+        self.source == Some(PatternWakeSource::OverTimer)
+    }
+
     /// Returns whether the waits are for a lock, as far as one of them tells.
     pub(super) fn is_on_lock(&self) -> bool {
         self.evidence.is_lock() || self.lock.is_some_and(FutexWait::looks_like_lock)

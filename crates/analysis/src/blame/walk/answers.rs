@@ -268,7 +268,11 @@ impl Walker<'_> {
     }
 
     /// Returns when a thread next begins to wait for work after `at`.
-    fn find_next_work_wait(&self, thread: ThreadIndex, at: Timestamp) -> Option<Timestamp> {
+    pub(super) fn find_next_work_wait(
+        &self,
+        thread: ThreadIndex,
+        at: Timestamp,
+    ) -> Option<Timestamp> {
         let track = &self.blame.timeline.thread(thread)?.track;
         let begun = track.count_begun_before(at, track.len());
         (begun..track.len()).take(MAX_SLICE_INTERVALS).find_map(|place| {

@@ -1,5 +1,6 @@
 //! Follows a wait back along the chain of its wakers, to what its time was spent on.
 
+mod answer_parts;
 mod answers;
 mod asked;
 mod behalf;

@@ -70,6 +70,10 @@ impl Walker<'_> {
             return WorkStep::NoWorkWait;
         }
         match (pattern.work_wait, leg.at.expects) {
+            (WorkWait::No, Expects::Answer) if pattern.is_over_timer() => {
+                let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
+                self.walk_rest_of_answer(wait, rest, leg, at).unwrap_or(WorkStep::NoWorkWait)
+            }
             (WorkWait::No, _) => WorkStep::NoWorkWait,
             // Something came since that nobody saw, and the answer may be to that.
             (WorkWait::KernelWork, _) | (_, Expects::Answer)
@@ -152,7 +156,7 @@ impl Walker<'_> {
             return false;
         }
         self.blame.pattern(wait).is_some_and(|(_, pattern)| match pattern.work_wait {
-            WorkWait::No => false,
+            WorkWait::No => at.expects == Expects::Answer && pattern.is_over_timer(),
             WorkWait::KernelWork => true,
             _ => at.expects == Expects::Answer,
         })
@@ -293,6 +297,9 @@ impl Walker<'_> {
                 return WorkStep::Done;
             }
             None => {}
+        }
+        if let Some(step) = self.walk_rest_of_answer(wait, rest, leg, at) {
+            return step;
         }
         let kind = match self.blame.wake_source(wait) {
             WakeSource::External(external) => BlameKind::External(external),
