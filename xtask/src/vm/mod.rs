@@ -232,6 +232,10 @@ impl GuestPlan<'_> {
         }
         let names = failed.join(", ");
         eprintln!("xtask: Linux {title}: run again, since they failed: {names}");
+        // The second guest writes over what the first one said.
+        for ended in failed.iter().filter_map(|name| transcript.ended.get(name)) {
+            eprintln!("{}", ended.output);
+        }
         let mut tasks = self.tasks();
         tasks.retain(|task| failed.contains(&task.name));
         let second = self.boot(emulator, root, folder, &tasks)?;
