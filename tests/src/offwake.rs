@@ -86,21 +86,22 @@ impl Offwake {
     ///
     /// When there is no offwake, or we are not root.
     pub fn demo() -> Result<Self> {
-        let held = paths::scratch_directory()?;
-        let offwake = Self::in_directory(held.path())?.arg("demo");
-        Ok(Self { held: Some(held), ..offwake })
+        Self::in_new_directory("demo")
     }
 
     fn in_scratch(command: &str) -> Result<Self> {
-        let held = paths::scratch_directory()?;
-        let mut offwake = Self::in_directory(held.path())?;
-        offwake.held = Some(held);
-        let offwake = offwake.arg(command);
+        let offwake = Self::in_new_directory(command)?;
         // Where user stacks are unwound by frame pointers alone.
         Ok(match env::var_os("OFFWAKE_TEST_UNWIND") {
             Some(method) => offwake.arg("--unwind").arg(method),
             None => offwake,
         })
+    }
+
+    fn in_new_directory(command: &str) -> Result<Self> {
+        let held = paths::scratch_directory()?;
+        let offwake = Self::in_directory(held.path())?.arg(command);
+        Ok(Self { held: Some(held), ..offwake })
     }
 
     /// offwake with no arguments yet, run in `directory`.

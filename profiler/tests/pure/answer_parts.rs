@@ -10,7 +10,7 @@ use offwake_recording::{
 use crate::{
     draw::edit,
     event_loops::{A, B, LOOP, Scene, TIMER, U, V, ticks},
-    fixtures::{EPOLL_WAIT, RECVFROM, kernel},
+    fixtures::{EPOLL_WAIT, RECVFROM, packet_over},
 };
 
 const NET_RX: WakeContext = WakeContext::Softirq(3);
@@ -20,18 +20,9 @@ fn let_timer_deliver(mut scene: Scene, n: usize, (file, server): (FileId, u32)) 
     if let Some(OpenFile::Socket(socket)) = scene.recording.files.files.get_mut(&file) {
         socket.peers = vec![PeerProcess { tgid: Tgid(server), comm: "server".to_owned() }];
     }
-    let delivered = [
-        "__wake_up_sync_key",
-        "sock_def_readable",
-        "tcp_v4_rcv",
-        "process_backlog",
-        "net_rx_action",
-        "handle_softirqs",
-        "__irq_exit_rcu",
-        "sysvec_apic_timer_interrupt",
-        "asm_sysvec_apic_timer_interrupt",
-    ];
-    let stack = kernel(&mut scene.recording, &delivered);
+    let timer =
+        ["__irq_exit_rcu", "sysvec_apic_timer_interrupt", "asm_sysvec_apic_timer_interrupt"];
+    let stack = packet_over(&mut scene.recording, &timer);
     edit(&mut scene.recording, |waits| {
         let wait = waits.iter_mut().filter(|wait| wait.tid == Tid(LOOP)).nth(n).expect("a wait");
         let wake = wait.wake.as_mut().expect("woken");

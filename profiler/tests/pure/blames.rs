@@ -14,7 +14,7 @@ use offwake_recording::{
 
 use crate::{
     draw::{TICK, at, edit, live, lose, recording, throttle, ticks, wait, wake_by},
-    fixtures::{EPOLL_WAIT, FUTEX, POLL, READ, RECVFROM, file, kernel, syscall, tcp},
+    fixtures::{EPOLL_WAIT, FUTEX, POLL, READ, RECVFROM, file, kernel, packet_over, syscall, tcp},
 };
 
 /// The blame of thread 7's first wait in words and ticks.
@@ -351,31 +351,18 @@ fn the_idle_task_wakes_nobody() {
     assert_eq!(case.ended_by(&mut recording(11)), NOBODY);
 }
 
-const DELIVERED: [&str; 6] = [
-    "__wake_up_sync_key",
-    "sock_def_readable",
-    "tcp_v4_rcv",
-    "process_backlog",
-    "net_rx_action",
-    "handle_softirqs",
-];
-
-fn over(recording: &mut Recording, rest: &[&str]) -> StackRef {
-    let stack: Vec<_> = DELIVERED.iter().chain(rest).copied().collect();
-    kernel(recording, &stack)
-}
-
 #[test]
 fn a_softirq_inside_a_send_is_the_senders() {
     let mut recording = recording(11);
     let local = Some(tcp(&mut recording, 5, "127.0.0.1:40000", "127.0.0.1:80"));
     let remote = Some(tcp(&mut recording, 6, "10.0.0.1:40000", "10.0.0.2:80"));
     let send = &["do_softirq.part.0", "__local_bh_enable_ip", "__dev_queue_xmit", "tcp_sendmsg"];
-    let sending = over(&mut recording, send);
+    let sending = packet_over(&mut recording, send);
     let irq = &["__irq_exit_rcu", "common_interrupt", "__dev_queue_xmit", "tcp_sendmsg"];
-    let interrupted = over(&mut recording, irq);
-    let daemon = over(&mut recording, &["run_ksoftirqd", "smpboot_thread_fn", "kthread"]);
-    let enabling = over(&mut recording, &["do_softirq", "__local_bh_enable_ip", "tcp_recvmsg"]);
+    let interrupted = packet_over(&mut recording, irq);
+    let daemon = packet_over(&mut recording, &["run_ksoftirqd", "smpboot_thread_fn", "kthread"]);
+    let enabling =
+        packet_over(&mut recording, &["do_softirq", "__local_bh_enable_ip", "tcp_recvmsg"]);
     let network = WakeSource::External(External::Network);
     for (file, stack, expected) in [
         (local, sending, TASK),
@@ -728,7 +715,7 @@ fn a_packet_that_its_sender_left_to_ksoftirqd_is_the_senders() {
         if let Some(OpenFile::Socket(end)) = recording.files.files.get_mut(&file) {
             end.peers = vec![PeerProcess { tgid: Tgid(holder), comm: "peer".to_owned() }];
         }
-        let stack = over(&mut recording, &["run_ksoftirqd", "smpboot_thread_fn", "kthread"]);
+        let stack = packet_over(&mut recording, &["run_ksoftirqd", "smpboot_thread_fn", "kthread"]);
         live(&mut recording, 7, "#.........r#####", 60);
         // ksoftirqd, set to work by 8.
         live(&mut recording, 60, "......r#########", 8);
@@ -763,7 +750,7 @@ fn what_tcp_held_back_until_a_timer_is_nobodys() {
             let peer = |tgid| PeerProcess { tgid: Tgid(tgid), comm: "peer".to_owned() };
             end.peers = holder.map(peer).into_iter().collect();
         }
-        let stack = over(&mut recording, interrupt);
+        let stack = packet_over(&mut recording, interrupt);
         live(&mut recording, 7, "#.........r#####", 60);
         live(&mut recording, 8, sender, 9);
         edit(&mut recording, |waits| {

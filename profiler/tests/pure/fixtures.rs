@@ -13,6 +13,22 @@ pub fn kernel(recording: &mut Recording, functions: &[&str]) -> StackRef {
     add(table, AddressSpace::Kernel, frames)
 }
 
+/// How the kernel delivers a TCP packet of this machine's own, leaf first.
+const PACKET: [&str; 6] = [
+    "__wake_up_sync_key",
+    "sock_def_readable",
+    "tcp_v4_rcv",
+    "process_backlog",
+    "net_rx_action",
+    "handle_softirqs",
+];
+
+/// Adds a kernel stack that delivers a packet over what ran, which these functions are, leaf first.
+pub fn packet_over(recording: &mut Recording, what_ran: &[&str]) -> StackRef {
+    let functions: Vec<_> = PACKET.iter().chain(what_ran).copied().collect();
+    kernel(recording, &functions)
+}
+
 /// Adds a user stack of these frames, leaf first: `file function`, or `file +offset`.
 pub fn user(recording: &mut Recording, tgid: u32, frames: &[&str]) -> StackRef {
     let table = &mut recording.stacks;

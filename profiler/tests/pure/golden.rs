@@ -16,7 +16,10 @@ use offwake_recording::{
 
 use crate::{
     draw::{at, edit, live, lose, recording, ticks, wait},
-    fixtures::{CLOCK_NANOSLEEP, FSYNC, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp, user},
+    fixtures::{
+        CLOCK_NANOSLEEP, FSYNC, FUTEX, READ, RECVFROM, file, kernel, packet_over, syscall, tcp,
+        user,
+    },
     flames::{all_frames, picture_in},
 };
 
@@ -53,20 +56,9 @@ pub fn service() -> Recording {
     let receive = kernel(&mut r, &["schedule_timeout", "sk_wait_data", "tcp_recvmsg_locked"]);
     let sleep = kernel(&mut r, &["schedule", "do_nanosleep", "hrtimer_nanosleep"]);
     let sync = kernel(&mut r, &["schedule", "jbd2_log_wait_commit", "ext4_sync_file"]);
-    let deliver = kernel(
+    let deliver = packet_over(
         &mut r,
-        &[
-            "__wake_up_sync_key",
-            "sock_def_readable",
-            "tcp_v4_rcv",
-            "process_backlog",
-            "net_rx_action",
-            "handle_softirqs",
-            "do_softirq.part.0",
-            "__local_bh_enable_ip",
-            "__dev_queue_xmit",
-            "tcp_sendmsg",
-        ],
+        &["do_softirq.part.0", "__local_bh_enable_ip", "__dev_queue_xmit", "tcp_sendmsg"],
     );
     edit(&mut r, |waits| {
         waits.iter_mut().for_each(|wait| {

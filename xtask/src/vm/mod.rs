@@ -216,7 +216,7 @@ impl GuestPlan<'_> {
         root: &Mutex<GuestRoot>,
         folder: &Path,
     ) -> anyhow::Result<Transcript> {
-        let title = self.title();
+        let title = judgement::title(self.kernel.release, self.cpus);
         let mut transcript = match first {
             Ok(transcript) => transcript,
             // There may have been no memory for several.
@@ -246,10 +246,6 @@ impl GuestPlan<'_> {
         }
         transcript.ended.extend(second.ended);
         Ok(transcript)
-    }
-
-    fn title(&self) -> String {
-        judgement::title(self.kernel.release, self.cpus)
     }
 
     fn tasks(&self) -> Vec<Task> {

@@ -122,17 +122,14 @@ impl Blame<'_> {
         let peers = &self.tcp_socket(own)?.peers;
         let asked = peers.iter().flat_map(|peer| {
             let wakes = self.process_wakes.newest_first((whole.tgid, peer.tgid), (since, until));
-            let is_through_it = |wake: &ProcessWake| {
-                self.wake_of(wake.wait).and_then(|wake| wake.file) == Some(own)
-            };
-            wakes.filter(is_through_it)
+            wakes.filter(|wake| self.file_of_wake(wake.wait) == Some(own))
         });
         let mut asks = asked.filter(|wake| self.is_ask(wake.wait));
         let asked = asks.next().filter(|_| asks.next().is_none())?;
         let callee = self.process_of_wait(asked.wait)?;
         let mut parts = self.process_wakes.newest_first((callee, whole.tgid), (asked.at, until));
         let first_part = parts.find(|part| {
-            let through = self.wake_of(part.wait).and_then(|wake| wake.file);
+            let through = self.file_of_wake(part.wait);
             through.and_then(|file| self.is_connection(own, file)) == Some(true)
         })?;
         Some(AnswerInParts { ask: self.ask_of_wake(asked)?, first_part: first_part.wait })
@@ -382,9 +379,14 @@ impl Blame<'_> {
 
     /// Returns the addresses of the TCP socket through which a wait was ended.
     fn connection_of_wake(&self, wait: WaitIndex) -> Option<Addresses<'_>> {
+        let socket = self.tcp_socket(self.file_of_wake(wait)?)?;
+        Some((socket.local.as_str(), socket.remote.as_str()))
+    }
+
+    /// Returns the file through which a wait was ended.
+    fn file_of_wake(&self, wait: WaitIndex) -> Option<FileId> {
         let waits = &self.recording.waits;
-        let file = waits.waker(waits.rows().get(wait.0 as usize)?)?.file?;
-        self.tcp_socket(file).map(|socket| (socket.local.as_str(), socket.remote.as_str()))
+        waits.waker(waits.rows().get(wait.0 as usize)?)?.file
     }
 
     fn tcp_socket(&self, file: FileId) -> Option<&SocketEnd> {

@@ -160,20 +160,9 @@ impl FilesAndStacks {
         let device = Some(DeviceKind::Storage);
         let disk = InterruptInfo { number: DISK_IRQ, device, handlers: "nvme0q1".to_owned() };
         recording.interrupts.insert(DISK_IRQ, disk);
-        let inside_send = fixtures::kernel(
+        let inside_send = fixtures::packet_over(
             recording,
-            &[
-                "__wake_up_sync_key",
-                "sock_def_readable",
-                "tcp_v4_rcv",
-                "process_backlog",
-                "net_rx_action",
-                "handle_softirqs",
-                "do_softirq.part.0",
-                "__local_bh_enable_ip",
-                "__dev_queue_xmit",
-                "tcp_sendmsg",
-            ],
+            &["do_softirq.part.0", "__local_bh_enable_ip", "__dev_queue_xmit", "tcp_sendmsg"],
         );
         let frames = ["libc.so.6 pthread_cond_wait", "app ngx_thread_pool_cycle"];
         let worker_loop = fixtures::user(recording, ProcessId(0).tgid().0, &frames);

@@ -6,7 +6,6 @@ use std::{
     hint::black_box,
     io::{self, Seek as _, Write as _},
     net::{Ipv4Addr, TcpListener, TcpStream},
-    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -47,7 +46,7 @@ pub fn serve() -> anyhow::Result<()> {
 /// A file without a name.
 fn create_journal() -> anyhow::Result<File> {
     let folder = env::temp_dir();
-    let journal = tempfile::tempfile_in(Path::new(ON_DISK));
+    let journal = tempfile::tempfile_in(ON_DISK);
     journal
         .or_else(|_| tempfile::tempfile_in(&folder))
         .with_context(|| format!("cannot create a file in {ON_DISK} or {}", folder.display()))
