@@ -4,8 +4,8 @@ use serde::Deserialize;
 
 use crate::blame;
 
-/// Waits for each request, in `profiler/benches/blame.rs`: two requests in five waits.
-const WAITS_PER_REQUEST: f64 = 2.5;
+/// Waits for each request, in `profiler/benches/blame.rs`: four requests in five waits.
+const WAITS_PER_REQUEST: f64 = 1.25;
 
 /// What `profiler/benches/blame.rs` prints.
 #[derive(Deserialize)]

@@ -28,6 +28,9 @@ use super::{
     slowest::{SLOWEST, describe_threads},
 };
 
+/// How long requests were spent on what.
+type Times = HashMap<SpentOn, Nanos, foldhash::fast::RandomState>;
+
 /// The most culprits that are listed of a band, or of what slow requests have more.
 const MAX_CULPRITS: usize = 12;
 
@@ -180,8 +183,8 @@ impl OrderedRequests<'_> {
     }
 
     /// Returns what the time of some requests was spent on.
-    fn times(&self, places: &[usize]) -> HashMap<SpentOn, Nanos> {
-        let mut times: HashMap<SpentOn, Nanos> = HashMap::new();
+    fn times(&self, places: &[usize]) -> Times {
+        let mut times = Times::default();
         for part in self.parts(places) {
             *times.entry(self.profiles.spent_on(part)).or_default() += part.time.time;
         }

@@ -29,6 +29,8 @@ pub(super) struct RequestCulprit {
     pub(super) queued_behind: Option<ClassId>,
 }
 
+type Culprits = IndexSet<RequestCulprit, foldhash::fast::RandomState>;
+
 /// What requests are compared by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum SpentOn {
@@ -48,7 +50,7 @@ pub(super) struct RequestPart {
 /// What the time of requests was spent on.
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
-    culprits: IndexSet<RequestCulprit>,
+    culprits: Culprits,
     parts: Vec<RequestPart>,
     /// Where the parts of each request end. They begin where those of the one before end.
     ends: Vec<usize>,
@@ -183,7 +185,7 @@ fn divide(
 /// What one thread has walked.
 #[derive(Default)]
 struct Visitor {
-    culprits: IndexSet<RequestCulprit>,
+    culprits: Culprits,
     chunks: Vec<Chunk>,
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct AskedRequest {
 }
 
 /// Moments at which threads did something, in order.
-type ThreadMoments = HashMap<ThreadIndex, Vec<Timestamp>>;
+type ThreadMoments = HashMap<ThreadIndex, Vec<Timestamp>, foldhash::fast::RandomState>;
 
 /// The requests of a recording that concern the target.
 pub(crate) struct AskedRequests {
@@ -106,7 +106,7 @@ impl AskedRequests {
 pub(crate) fn find_asked_requests(evidence: SpanInput<'_>) -> AskedRequests {
     let findings = Findings::new(evidence, Nanos(0));
     let (mut answered, mut cut, mut of_loops) = (Vec::new(), Vec::new(), 0);
-    let (mut asks, mut answers) = (ThreadMoments::new(), ThreadMoments::new());
+    let (mut asks, mut answers) = (ThreadMoments::default(), ThreadMoments::default());
     for &wait in findings.span_waits.waits() {
         if !findings.is_request(wait) || findings.side(wait) == ConnectionSide::Serving {
             continue;

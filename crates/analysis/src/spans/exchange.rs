@@ -63,6 +63,11 @@ enum Exchange {
 /// What a thread waits on that another answers it through.
 type Channel = (ThreadIndex, ThreadIndex, WaitedOn);
 
+type Channels = HashSet<Channel, foldhash::fast::RandomState>;
+
+/// The last wait that a thread ended of another, or of a process.
+type LastWakes<T> = HashMap<(ThreadIndex, T), WaitEnd, foldhash::fast::RandomState>;
+
 /// A thread's part in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leg {
@@ -121,7 +126,7 @@ impl Exchanges {
             .map(|index| (evidence.woken_at(index), index))
             .collect();
         order.sort_unstable();
-        let first = Pass::run(evidence, sides, ends, &order, HashSet::new());
+        let first = Pass::run(evidence, sides, ends, &order, Channels::default());
         let channels = first.channels(evidence, &order);
         Pass::run(evidence, sides, ends, &order, channels)
     }
@@ -139,7 +144,7 @@ impl Exchanges {
         &self,
         evidence: SpanInput<'_>,
         order: &[(Timestamp, WaitIndex)],
-    ) -> HashSet<Channel> {
+    ) -> Channels {
         (order.iter())
             .filter(|(_, wait)| matches!(self.exchange(*wait), Some(Exchange::Woken { .. })))
             .filter_map(|&(_, wait)| {
@@ -235,12 +240,12 @@ struct Pass<'a> {
     /// Each thread's recent wakes, by [`ThreadIndex`].
     recent: Vec<RecentWakes>,
     /// The last wait of the second thread that the first thread ended.
-    wakes: HashMap<(ThreadIndex, ThreadIndex), WaitEnd>,
+    wakes: LastWakes<ThreadIndex>,
     /// Processes of which a thread exited.
     exiting: HashSet<Tgid>,
-    channels: HashSet<Channel>,
+    channels: Channels,
     /// The last wait of any thread of an exiting process that the thread ended.
-    wakes_in_process: HashMap<(ThreadIndex, Tgid), WaitEnd>,
+    wakes_in_process: LastWakes<Tgid>,
     exchanges: Exchanges,
 }
 
@@ -250,17 +255,17 @@ impl<'a> Pass<'a> {
         sides: &'a ConnectionSides<'a>,
         ends: &'a ThreadExits<'a>,
         order: &[(Timestamp, WaitIndex)],
-        channels: HashSet<Channel>,
+        channels: Channels,
     ) -> Exchanges {
         let mut pass = Self {
             evidence,
             sides,
             exits: ends,
             recent: vec![RecentWakes::default(); evidence.timeline.threads.len()],
-            wakes: HashMap::new(),
+            wakes: LastWakes::default(),
             exiting: ends.processes(),
             channels,
-            wakes_in_process: HashMap::new(),
+            wakes_in_process: LastWakes::default(),
             exchanges: Exchanges::empty(evidence.wait_count()),
         };
         for (place, &(_, wait)) in order.iter().enumerate() {

@@ -25,9 +25,9 @@ pub(super) struct Findings<'a> {
     pub(super) pieces: WaitPieces,
     pub(super) exchanges: Exchanges,
     /// The waits that can be spans. The last piece of a wait stands for all of them.
-    pub(super) span_waits: ThreadWaits<'a>,
+    pub(super) span_waits: ThreadWaits,
     /// The waits that are too short to be spans, and are no requests.
-    pub(super) short_waits: ThreadWaits<'a>,
+    pub(super) short_waits: ThreadWaits,
 }
 
 impl<'a> Findings<'a> {

@@ -9,27 +9,31 @@ use crate::timeline::{ThreadIndex, WaitIndex};
 use super::{SpanInput, input::WaitInterval};
 
 /// Waits by thread, then by time. Those of one thread do not overlap.
-pub(super) struct ThreadWaits<'a> {
-    evidence: SpanInput<'a>,
+pub(super) struct ThreadWaits {
     waits: Vec<WaitIndex>,
+    /// When each of [`Self::waits`] began and ended. Looked up in the timeline for each comparison
+    /// instead, they took an eighth of the time in which a million requests are found.
+    times: Vec<(Timestamp, Timestamp)>,
     /// The end of each thread's waits, by [`ThreadIndex`]. They begin where those of the thread
     /// before end.
     ends: Vec<usize>,
 }
 
-impl<'a> ThreadWaits<'a> {
+impl ThreadWaits {
     /// Collects the waits for which `belongs` returns true.
-    pub(super) fn new(evidence: SpanInput<'a>, belongs: impl Fn(WaitIndex) -> bool) -> Self {
+    pub(super) fn new(evidence: SpanInput<'_>, belongs: impl Fn(WaitIndex) -> bool) -> Self {
         let mut waits: Vec<_> = (evidence.waits())
-            .filter_map(|index| Some((evidence.interval(index)?.thread?, index)))
-            .filter(|&(_, index)| belongs(index))
+            .filter(|&index| belongs(index))
+            .filter_map(|index| {
+                let WaitInterval { thread, from, to } = evidence.interval(index)?;
+                Some((thread?, (from, to), index))
+            })
             .collect();
-        waits.sort_by_key(|&(thread, index)| {
-            (thread, evidence.interval(index).map(|place| place.from))
-        });
+        waits.sort_by_key(|&(thread, (from, _), _)| (thread, from));
         let threads = 0..u32::try_from(evidence.timeline.threads.len()).unwrap_or(u32::MAX);
-        let ends = threads.map(|n| waits.partition_point(|(thread, _)| thread.0 <= n)).collect();
-        Self { evidence, waits: waits.into_iter().map(|(_, index)| index).collect(), ends }
+        let ends = threads.map(|n| waits.partition_point(|(thread, ..)| thread.0 <= n)).collect();
+        let (waits, times) = waits.into_iter().map(|(_, times, index)| (index, times)).unzip();
+        Self { waits, times, ends }
     }
 
     /// Returns all waits.
@@ -45,7 +49,7 @@ impl<'a> ThreadWaits<'a> {
         from: Timestamp,
         to: Timestamp,
     ) -> Range<usize> {
-        self.range_of(thread, to, |place| place.from < from)
+        self.range_of(thread, to, |(began, _)| began < from)
     }
 
     /// Returns the same range, with the wait that had begun before if it ends there.
@@ -55,7 +59,7 @@ impl<'a> ThreadWaits<'a> {
         from: Timestamp,
         to: Timestamp,
     ) -> Range<usize> {
-        self.range_of(thread, to, |place| place.to <= from)
+        self.range_of(thread, to, |(_, ended)| ended <= from)
     }
 
     /// Returns the range of a thread's waits that end before `to`, without the first for which
@@ -64,17 +68,14 @@ impl<'a> ThreadWaits<'a> {
         &self,
         thread: ThreadIndex,
         to: Timestamp,
-        is_over: impl Fn(WaitInterval) -> bool,
+        is_over: impl Fn((Timestamp, Timestamp)) -> bool,
     ) -> Range<usize> {
         let n = thread.0 as usize;
         let first = n.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |&e| e);
         let end = self.ends.get(n).map_or(first, |&end| end);
-        let lane = self.waits.get(first..end).unwrap_or_default();
-        let begin =
-            lane.partition_point(|&index| self.evidence.interval(index).is_some_and(&is_over));
-        let end = lane.partition_point(|&index| {
-            self.evidence.interval(index).is_some_and(|place| place.to < to)
-        });
+        let lane = self.times.get(first..end).unwrap_or_default();
+        let begin = lane.partition_point(|&times| is_over(times));
+        let end = lane.partition_point(|&(_, ended)| ended < to);
         first + begin..first + end.max(begin)
     }
 }
