@@ -12,6 +12,8 @@ use offwake_recording::{
 };
 
 use super::{
+    brief_processes::BriefProcesses,
+    lookup_queue::LookupQueue,
     messages::{FrameNames, LastLookupResults, Lookup, LookupResults, SleeperStack, StoreMessage},
     user_stacks::UserStackExchange,
 };
@@ -29,7 +31,7 @@ use crate::{
     privileges::{self, Task},
     processes::{Processes, Quotas, find_stopped_threads},
     reader_process, scheduling,
-    stacks::StackProcessor,
+    stacks::{LookupTime, StackProcessor},
 };
 
 /// How often results are sent to the store.
@@ -45,7 +47,9 @@ pub(super) fn run(
     mut stacks: StackProcessor,
     mut user_stacks: UserStackExchange,
 ) -> LastLookupResults {
+    let mut queue = LookupQueue::new(lookups);
     let mut processes = Processes::new();
+    let mut brief = BriefProcesses::new(Instant::now());
     let mut files = Files::new();
     let mut quotas = Quotas::new();
     let mut interrupts = Vec::new();
@@ -60,21 +64,31 @@ pub(super) fn run(
         own_threads::pass();
         let mut is_idle = false;
         // A process before its mappings: those take longer, and it may end meanwhile.
-        match lookups.recv_timeout(user_stacks.pause()) {
+        match queue.receive(user_stacks.pause()) {
             Ok(Lookup::Process { tgid }) => {
                 processes.observe_process(tgid);
                 quotas.observe_thread(Tid(tgid.0));
                 stacks.observe_process(tgid);
             }
             Ok(Lookup::Fork { parent, child, at }) => {
-                processes.observe_process(child);
+                // Most children become another program at once.
+                if !queue.is_over(child) && brief.begin(child, Instant::now()) == LookupTime::Now {
+                    processes.observe_process(child);
+                }
                 stacks.observe_fork(parent, child, at);
             }
             Ok(Lookup::Exec { tgid, at }) => {
-                processes.observe_process(tgid);
-                stacks.observe_exec(tgid, at);
+                let time = match queue.is_over(tgid) {
+                    true => LookupTime::Later,
+                    false => brief.begin(tgid, Instant::now()),
+                };
+                if time == LookupTime::Now {
+                    processes.observe_process(tgid);
+                }
+                stacks.observe_exec(tgid, at, time);
             }
             Ok(Lookup::Exit { tgid, at }) => {
+                brief.end(tgid, &mut of_searches);
                 stacks.observe_exit(tgid, at);
                 processes.observe_exit(tgid);
             }
@@ -141,6 +155,10 @@ pub(super) fn run(
             }
             Err(RecvTimeoutError::Timeout) => is_idle = true,
             Err(RecvTimeoutError::Disconnected) => break,
+        }
+        while let Some(tgid) = brief.pop_due(Instant::now()) {
+            processes.observe_process(tgid);
+            stacks.read_unread_mappings(tgid);
         }
         is_idle &= !user_stacks.process_due_copies(&mut stacks);
         if is_idle {

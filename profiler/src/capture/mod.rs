@@ -11,6 +11,7 @@
 //! The drain never waits for a look-up: what is to be looked up goes over a channel. It waits for
 //! the store if that can't keep up, and what finds no room in the rings meanwhile is counted there.
 
+mod brief_processes;
 mod clocks;
 mod collector;
 mod control;
@@ -20,6 +21,7 @@ mod file_sink;
 pub mod flight_recorder;
 mod join_in_time;
 mod lookup;
+mod lookup_queue;
 mod memory_sink;
 mod messages;
 mod overhead;

@@ -16,7 +16,7 @@ use std::{
 };
 
 use offwake_recording::{loss::Diagnostics, units::Tgid};
-use rustix::io::Errno;
+use rustix::{fs::Access, io::Errno};
 
 use super::{
     messages::{FileStat, How, MAX_PAGES, Mappings, PAGE, Reply, Request, Subject},
@@ -244,8 +244,11 @@ pub(crate) fn read_pages(tgid: Tgid, memory: &OwnedFd, pages: &[u64]) -> Vec<Opt
     read
 }
 
-/// Reads the executable mappings of a process.
+/// Reads the executable mappings of a process. [`Errno::NOENT`] or [`Errno::SRCH`] if it is gone.
 pub(crate) fn read_mappings(tgid: Tgid) -> rustix::io::Result<Mappings> {
+    // Most processes of a shell script have ended by now. This takes 2 us; a question takes 100 us
+    // of two processes' CPU time.
+    rustix::fs::access(format!("/proc/{tgid}"), Access::EXISTS)?;
     let answer = ask(&Subject::Mappings(tgid), Request::ReadMappings { tgid }, &[])?;
     parser::decode(&bytes_of(answer)?).map_err(|_error| Errno::IO)
 }

@@ -16,5 +16,6 @@ mod stack_cache;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub use crate::symbols::LookupTime;
 pub use processor::{ResolvedStacks, StackProcessor, UnnamedStacks, UnwoundCopy};
 pub use stack_cache::{CacheCheck, CacheUpdate, StackCache, StackCode};

@@ -25,7 +25,7 @@ use crate::{
     parser::Parser,
     symbols::{
         CodeEpochs, NameSources, NamingRequest, PythonProgram, PythonThread, ResolvedNames,
-        address_spaces::{AddressSpaces, Moment, ProgramChange},
+        address_spaces::{AddressSpaces, LookupTime, Moment, ProgramChange},
         frame_table::{DrainedStacks, FrameTable},
         python::{self, MergedFrame, PythonProcesses},
     },
@@ -116,8 +116,15 @@ impl StackProcessor {
     }
 
     /// A process became another program at `at`: stacks taken before are of the old one.
-    pub fn observe_exec(&mut self, tgid: Tgid, at: Timestamp) {
-        self.spaces.observe_exec(tgid, at);
+    pub fn observe_exec(&mut self, tgid: Tgid, at: Timestamp, time: LookupTime) {
+        self.spaces.observe_exec(tgid, at, time);
+        self.update_pythons();
+    }
+
+    /// Captures the executable mappings of a process whose program began some time ago, if that is
+    /// not done.
+    pub fn read_unread_mappings(&mut self, tgid: Tgid) {
+        self.spaces.read_unread_mappings(tgid);
         self.update_pythons();
     }
 

@@ -23,7 +23,7 @@ pub(crate) mod name_limit;
 pub(crate) mod naming;
 pub(crate) mod python;
 
-pub use address_spaces::CodeEpochs;
+pub use address_spaces::{CodeEpochs, LookupTime};
 pub use naming::{
     DebugDirectories, Debuginfod, Detail, Fetched, NameSources, NamingQueue, NamingRequest,
     NoServers, RecordedIn, ResolvedNames, Resymbolized, receive_names, resymbolize, serve,

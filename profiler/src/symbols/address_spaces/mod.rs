@@ -80,6 +80,15 @@ impl ResolvedAddress {
     }
 }
 
+/// When the mappings of a program are read that a process has just begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookupTime {
+    /// At once.
+    Now,
+    /// With its first stack, or later.
+    Later,
+}
+
 /// A change of what a process runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramChange {
@@ -152,7 +161,7 @@ impl AddressSpaces {
     }
 
     /// A process became another program at `at`: stacks taken before are of the old one.
-    pub(crate) fn observe_exec(&mut self, tgid: Tgid, at: Timestamp) {
+    pub(crate) fn observe_exec(&mut self, tgid: Tgid, at: Timestamp, time: LookupTime) {
         if self.is_over_limit(tgid) {
             return;
         }
@@ -161,8 +170,15 @@ impl AddressSpaces {
         process.end_perf_maps(&mut self.perf_maps);
         reader_process::forget_process(tgid);
         self.changes.push(ProgramChange::Ended(tgid));
-        if is_unread && !self.read_mappings(tgid) {
+        if is_unread && time == LookupTime::Now && !self.read_mappings(tgid) {
             count(&mut self.diagnostics, "symbols_processes_gone");
+        }
+    }
+
+    /// Reads the mappings of the program that a process runs now, if they were never read.
+    pub(crate) fn read_unread_mappings(&mut self, tgid: Tgid) {
+        if self.processes.get(&tgid).is_some_and(Process::is_unread) {
+            self.read_mappings(tgid);
         }
     }
 

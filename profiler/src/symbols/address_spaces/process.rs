@@ -18,6 +18,7 @@ use offwake_recording::{
     units::{Nanos, Tgid, Timestamp},
 };
 use offwake_unwind::CodeMapping;
+use rustix::io::Errno;
 
 use super::{
     mappings::{Mapping, MappingSnapshot, PythonCandidate, PythonCandidates, resolve_lines},
@@ -68,6 +69,9 @@ pub(crate) struct Program {
     from: Timestamp,
     until: Option<Timestamp>,
     read_at: Timestamp,
+    /// Whether the process was gone as its mappings were to be read. Its last stacks come after it,
+    /// and would have it looked for once each.
+    is_gone: bool,
     current: MappingSnapshot,
     /// The snapshot before the current one, if it was different.
     before: Option<MappingSnapshot>,
@@ -85,6 +89,7 @@ impl Program {
             from,
             until: None,
             read_at: Timestamp(0),
+            is_gone: false,
             current: MappingSnapshot::empty(),
             before: None,
             lost_code: false,
@@ -146,6 +151,12 @@ impl Process {
         self.programs.last().is_some_and(|program| program.until.is_none())
     }
 
+    /// Whether nothing was read yet of the program that the process runs now.
+    pub(crate) fn is_unread(&self) -> bool {
+        let unread = |program: &Program| program.until.is_none() && program.read_at.0 == 0;
+        self.programs.last().is_some_and(|program| unread(program) && !program.is_gone)
+    }
+
     /// Whether it is known which program the process ran at `at`.
     pub(crate) fn is_known_at(&self, at: Timestamp) -> bool {
         self.programs.iter().any(|program| program.covers(at))
@@ -171,6 +182,7 @@ impl Process {
             before: before.map(inherited),
             perf_map: None,
             fruitless: 0,
+            is_gone: false,
             ..original
         });
     }
@@ -215,7 +227,8 @@ impl Process {
         let Moment { taken, code_epoch } = moment;
         let Some(program) = self.programs.last() else { return false };
         // A snapshot that is younger than the stack does not get better by reading once more.
-        if program.until.is_some() || !program.covers(taken) || program.read_at >= taken {
+        let is_over = program.until.is_some() || program.is_gone;
+        if is_over || !program.covers(taken) || program.read_at >= taken {
             return false;
         }
         let is_stale = match code_epoch {
@@ -241,7 +254,13 @@ impl Process {
             let code_epoch = epochs.and_then(|epochs| epochs(tgid));
             // The clock first: whatever is mapped after it is not certain to be among the lines.
             let read_at = monotonic_now();
-            let Ok(read) = reader_process::read_mappings(tgid) else { return false };
+            let read = match reader_process::read_mappings(tgid) {
+                Ok(read) => read,
+                Err(error) => {
+                    program.is_gone = matches!(error, Errno::NOENT | Errno::SRCH);
+                    return false;
+                }
+            };
             // A kernel thread never has any, a zombie no longer.
             if read.lines.is_empty() {
                 return !is_zombie(tgid);

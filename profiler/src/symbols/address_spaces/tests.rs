@@ -11,7 +11,7 @@ use offwake_recording::{
 };
 
 use super::{
-    AddressSpaces, MAX_PROCESSES,
+    AddressSpaces, LookupTime, MAX_PROCESSES, ProgramChange,
     modules::Modules,
     process::{MappedCode, Moment, Process},
 };
@@ -80,9 +80,52 @@ fn processes_beyond_their_number_are_counted_and_those_before_stay() {
         spaces.processes.entry(Tgid(1_000_000 + tgid)).or_default().begin(Timestamp(0));
     }
     spaces.observe_process(own());
-    spaces.observe_exec(own(), Timestamp(1));
+    spaces.observe_exec(own(), Timestamp(1), LookupTime::Now);
     assert_eq!(spaces.processes.len(), MAX_PROCESSES);
     let mut diagnostics = Diagnostics::new();
     spaces.add_diagnostics(&mut diagnostics);
     assert_eq!(diagnostics.get("symbols_processes_over_limit"), Some(&2));
+}
+
+#[test]
+fn a_program_that_is_looked_up_later_is_read_with_its_first_stack_or_when_its_time_has_come() {
+    let address = a_function_of_this_test();
+    let is_read = |spaces: &AddressSpaces| {
+        let process = &spaces.processes[&own()];
+        matches!(process.find(Moment::at(monotonic_now()), address), MappedCode::Mapping(_))
+    };
+    let exec = || {
+        let mut spaces = AddressSpaces::new();
+        spaces.observe_exec(own(), Timestamp(1), LookupTime::Later);
+        assert!(!is_read(&spaces));
+        spaces
+    };
+    let mut spaces = exec();
+    spaces.update_mappings(own(), Moment::at(monotonic_now()), &[address]);
+    assert!(is_read(&spaces));
+    let mut spaces = exec();
+    spaces.read_unread_mappings(own());
+    assert!(is_read(&spaces));
+    let changes = spaces.drain_changes().len();
+    spaces.read_unread_mappings(own());
+    assert_eq!((changes, spaces.drain_changes().len()), (2, 0));
+}
+
+/// A shell script's programs end before their last stacks come: 10,500 of 10,700 questions in 3 s
+/// were about processes that were gone.
+#[test]
+fn a_process_that_is_gone_is_not_asked_about_with_each_of_its_stacks() {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let gone = Tgid(child.id());
+    child.wait().unwrap();
+    let mut spaces = AddressSpaces::new();
+    let address = a_function_of_this_test();
+    for _ in 0..3 {
+        spaces.update_mappings(gone, Moment::at(monotonic_now()), &[address]);
+    }
+    let readings = spaces.drain_changes();
+    assert_eq!(readings, [ProgramChange::Mapped(gone)]);
+    let mut diagnostics = Diagnostics::new();
+    spaces.add_diagnostics(&mut diagnostics);
+    assert_eq!(diagnostics.get("symbols_processes_gone"), Some(&1));
 }
