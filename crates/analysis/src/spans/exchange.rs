@@ -140,11 +140,7 @@ impl Exchanges {
     }
 
     /// Returns the channels through which threads were found to answer each other.
-    fn channels(
-        &self,
-        evidence: SpanInput<'_>,
-        order: &[(Timestamp, WaitIndex)],
-    ) -> Channels {
+    fn channels(&self, evidence: SpanInput<'_>, order: &[(Timestamp, WaitIndex)]) -> Channels {
         (order.iter())
             .filter(|(_, wait)| matches!(self.exchange(*wait), Some(Exchange::Woken { .. })))
             .filter_map(|&(_, wait)| {
