@@ -351,6 +351,23 @@ fn the_idle_task_wakes_nobody() {
     assert_eq!(case.ended_by(&mut recording(11)), NOBODY);
 }
 
+/// A compiler was stopped by the clock's interrupt, and softirqs were left over as that ended.
+#[test]
+fn who_was_stopped_by_an_interrupt_has_not_woken_ksoftirqd() {
+    for (under_softirqs, expected) in [
+        (&["__irq_exit_rcu", "sysvec_apic_timer_interrupt"][..], NOBODY),
+        (&["irq_exit", "do_IRQ", "common_interrupt"], NOBODY),
+        // What a thread's own send leaves over.
+        (&["do_softirq.part.0", "__local_bh_enable_ip", "__dev_queue_xmit", "tcp_sendmsg"], TASK),
+    ] {
+        let mut recording = recording(11);
+        let leaf = ["try_to_wake_up", "wakeup_softirqd", "handle_softirqs"];
+        let stack = kernel(&mut recording, &[&leaf, under_softirqs].concat());
+        let case = WakeCase { stack, ..WakeCase::in_context(WakeContext::Task) };
+        assert_eq!(case.ended_by(&mut recording), expected, "{under_softirqs:?}");
+    }
+}
+
 #[test]
 fn a_softirq_inside_a_send_is_the_senders() {
     let mut recording = recording(11);

@@ -90,6 +90,19 @@ const DRIVER: &[&str] = &[
 /// Every way of a packet out of the machine's stack into a device's queue, loopback included.
 const SENDS: &[&str] = &["__dev_queue_xmit", "dev_queue_xmit", "__dev_direct_xmit"];
 
+/// Returns whether a wake was made as an interrupt ended, over whichever thread was running. Softirqs
+/// that are left over by then are handed to `ksoftirqd`, and that is woken after the last of them
+/// ([`handle_softirqs`](https://github.com/torvalds/linux/blob/v6.12/kernel/softirq.c#L511)):
+///
+/// ```text
+/// try_to_wake_up < wakeup_softirqd < handle_softirqs < __irq_exit_rcu < common_interrupt < anybody
+/// ```
+pub(super) fn is_at_end_of_interrupt(stacks: &StackTable, stack: StackRef) -> bool {
+    let StackRef::Id(id) = stack else { return false };
+    let mut frames = stacks.frames_of(id).flat_map(Frame::names);
+    frames.any(|frame| matches_any(ENDS_INTERRUPT, frame))
+}
+
 /// Reads a waker's kernel stack.
 pub(super) fn read_stack(stacks: &StackTable, stack: StackRef) -> SoftirqStack {
     let unknown = SoftirqStack { context: SoftirqContext::Other, origin: PacketOrigin::Unknown };

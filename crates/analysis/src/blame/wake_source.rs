@@ -19,6 +19,7 @@ use super::{
 ///
 /// ```text
 /// task context                                 → that task, unless it only sent a signal
+///                          interrupt ends      → unattributed: interrupt
 /// softirq inside a task's own send             → that task (its packet came back to this machine)
 /// softirq TIMER, HRTIMER; hrtimer; timer tick  → external: timer, unless it only sent a signal
 ///                          throttled writer    → external: disk
@@ -99,6 +100,11 @@ fn classify_wake(
     match wake.context {
         // The idle task runs nothing of anybody's.
         WakeContext::Task if wake.current.tid == Tid(0) => WakeSource::Interrupt(Reason::Interrupt),
+        WakeContext::Task
+            if softirq::is_at_end_of_interrupt(&recording.stacks, wake.kernel_stack) =>
+        {
+            WakeSource::Interrupt(Reason::Interrupt)
+        }
         WakeContext::Task | WakeContext::TimerSignal
             if signal::is_signal_only(recording, wake, cause) =>
         {
