@@ -431,6 +431,18 @@ fn an_answer_that_came_while_the_loop_was_awake_is_the_servers_all_the_same() {
     assert_eq!(scene.blame(), ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]));
 }
 
+/// A waits for another request's turn on a connection; U is asked for somebody else in the slice in which A's request
+/// came, at 3. U's answers come at 8 and 16, while the loop is awake because of B.
+#[test]
+fn an_answer_that_the_loop_read_before_it_slept_is_not_waited_for() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##...###...#####.#####", &[A, B, B, B])
+        .thread(U, RECVFROM, "...#####.....####.....##", &[LOOP, LOOP, LOOP])
+        .thread(B, RECVFROM, "########.#####.#########", &[LOOP, LOOP]);
+    assert_eq!(scene.blame(), ticks(&[("work 20", 1), ("event_loop", 17)]));
+}
+
 /// The loop asks U for A at 3, and V for B at 9. It is awake from 17 on because V answered, and answers
 /// A at 20.
 fn beside_another_server(life_of_u: &str) -> BTreeMap<String, u64> {

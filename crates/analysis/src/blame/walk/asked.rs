@@ -48,6 +48,7 @@ impl Walker<'_> {
                 && self.is_proven_ask(ask)
                 && !self.has_ended(ask.callee, rest.to)
                 && !self.is_answer_awaited(ask, leg.to)
+                && !self.is_answer_read(ask, rest, leg)
         })
     }
 

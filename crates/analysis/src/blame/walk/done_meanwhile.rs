@@ -262,6 +262,35 @@ impl Walker<'_> {
         })
     }
 
+    /// Returns whether the loop has read the answer to what it asked, in an earlier slice: the server waited for its
+    /// next request on that connection before the loop last slept. The answer woke nobody, as the loop was awake for
+    /// somebody else, but with the answer unread the loop would not have slept.
+    ///
+    /// ```text
+    /// loop  ..poll..[ A's request, asks U for C ]..poll..[ B: reads U's answer, asks U for D ]..poll..[ answers A ]
+    /// U     ................................[ works, answers C ]..recv..............[ works
+    /// ```
+    ///
+    /// A server that waits for several connections at once may wait before it has answered.
+    pub(super) fn is_answer_read(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
+        let waits_for_one = || {
+            let pattern = self.blame.pattern(ask.wait);
+            pattern.is_some_and(|(_, pattern)| {
+                begins_slice(pattern) && !matches!(pattern.cause, Cause::Poll | Cause::IoUring)
+            })
+        };
+        let slept = || {
+            let (wait, _) = self.blame.find_slice_wait(leg.thread, rest.to)?;
+            self.blame.timeline.blocked_interval(wait).map(|blocked| blocked.from)
+        };
+        ask.asker == leg.thread
+            && waits_for_one()
+            && self
+                .find_return_to_work_wait(ask)
+                .zip(slept())
+                .is_some_and(|(done, slept)| done <= slept)
+    }
+
     /// Returns whether a thread ended before a moment.
     pub(super) fn has_ended(&self, thread: ThreadIndex, at: Timestamp) -> bool {
         let end = self.blame.recording.meta.window.end;
