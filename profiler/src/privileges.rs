@@ -63,7 +63,7 @@ pub const REQUIRED: [Capability; 3] = [
 ];
 
 /// The capabilities without which something is missing from what is recorded.
-pub const OPTIONAL: [Capability; 5] = [
+pub const OPTIONAL: [Capability; 6] = [
     Capability::new(
         "CAP_DAC_READ_SEARCH",
         CapabilitySet::DAC_READ_SEARCH,
@@ -79,6 +79,11 @@ pub const OPTIONAL: [Capability; 5] = [
         "CAP_SYS_ADMIN",
         CapabilitySet::SYS_ADMIN,
         "offwake's own cost, which the kernel measures for nobody else, and sockets of containers",
+    ),
+    Capability::new(
+        "CAP_NET_ADMIN",
+        CapabilitySet::NET_ADMIN,
+        "the other ends of connections whose addresses are translated (published ports, services)",
     ),
     Capability::new(
         "CAP_SYS_NICE",
@@ -100,6 +105,8 @@ pub enum Task {
     Reading,
     /// Enters network namespaces, to query their sockets.
     EnteringNamespaces,
+    /// Asks network namespaces for the connections that they track.
+    AskingConntrack,
     /// Opens files that are held, to have names found in them.
     Naming,
     /// Has names found, and writes the recording.
@@ -135,6 +142,8 @@ impl Task {
             // setns(2): "CAP_SYS_ADMIN both in its own user namespace and in the user namespace that
             // owns the target network namespace".
             Self::EnteringNamespaces => CapabilitySet::SYS_ADMIN,
+            // nfnetlink_rcv() answers nobody else.
+            Self::AskingConntrack => CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN,
             Self::Naming | Self::Storing => reading | CapabilitySet::SYSLOG,
             Self::AskingEngines => reading | CapabilitySet::SYS_PTRACE | OVERRIDE,
             Self::Writing | Self::Reporting | Self::Other => CapabilitySet::empty(),
@@ -154,6 +163,7 @@ impl Task {
             | Self::Draining
             | Self::Reading
             | Self::EnteringNamespaces
+            | Self::AskingConntrack
             | Self::AskingEngines
             | Self::Other => CapabilitySet::empty(),
         }
@@ -163,11 +173,12 @@ impl Task {
     fn needs_with_children(self) -> CapabilitySet {
         match self {
             Self::Recording | Self::LookingUp => {
-                self.needs() | Self::AskingEngines.needs() | Self::EnteringNamespaces.needs()
+                self.needs() | Self::AskingEngines.needs() | Self::AskingConntrack.needs()
             }
             Self::Draining
             | Self::Reading
             | Self::EnteringNamespaces
+            | Self::AskingConntrack
             | Self::Naming
             | Self::Storing
             | Self::AskingEngines

@@ -641,50 +641,85 @@ fn a_client_waits_for_the_server_behind_its_server_and_only_requests_are_idled_f
     Ok(())
 }
 
-/// Containers over a bridge, pods: what looks like another host is a process of this one.
+/// All requests come over one connection, directly or through a bridge. The client may know the server by
+/// an address that is translated on the way (a service's address, a published port).
 #[test]
 fn a_client_waits_for_its_server_in_another_network_namespace() -> Result<()> {
-    let name = "between-namespaces";
-    let case = Case::profile(name)?;
+    for name in
+        ["between-namespaces", "between-namespaces-bridged", "between-namespaces-translated"]
+    {
+        let case = Case::profile(name)?;
+        check_other_namespace(name, &case)?;
+        for (role, peer) in [("client", "server"), ("server", "client")] {
+            ends_at(&case, role, case.pid(peer), "tcp").context(name)?;
+        }
+        // Only the server waits for its next request.
+        let idle = |role| -> u64 {
+            case.report.waits_of(case.tid(role), Some("socket")).map(|waits| waits.idle_ns).sum()
+        };
+        let (client, server) = (idle("client"), idle("server"));
+        ensure!(client == 0 && server > 0, "{name}: {client} {server}");
+    }
+    Ok(())
+}
+
+/// The server has one socket for all of its clients. That tells no other end.
+#[test]
+fn datagrams_lead_to_the_server_in_another_network_namespace() -> Result<()> {
+    for name in ["between-namespaces-datagrams", "between-namespaces-datagrams-translated"] {
+        let case = Case::profile(name)?;
+        check_other_namespace(name, &case)?;
+        ends_at(&case, "client", case.pid("server"), "udp").context(name)?;
+        // Nor does anything else than the client wake the server.
+        let client = [case.tid("client")];
+        let accuracy =
+            BlameAccuracy::for_role(&case, "server", "socket", |blame| is_busy(blame, &client));
+        row(&format!("{name}, server"), &accuracy);
+        accuracy.check(&case, "server").context(name)?;
+    }
+    Ok(())
+}
+
+/// Demands that the client waits for what its server does, and for its sleep.
+fn check_other_namespace(name: &str, case: &Case) -> Result<()> {
     let server = [case.tid("server")];
-    let accuracy = BlameAccuracy::for_role(&case, "client", "socket", |blame| {
+    let accuracy = BlameAccuracy::for_role(case, "client", "socket", |blame| {
         is_busy(blame, &server) || is_external(blame, "timer", &server)
     });
     row(name, &accuracy);
-    accuracy.check(&case, "client")?;
-    let slept = sum(blame_of(&case, "client", "socket"), |blame| blame.kind == "timer");
+    accuracy.check(case, "client").context(name.to_owned())?;
+    let slept = sum(blame_of(case, "client", "socket"), |blame| blame.kind == "timer");
     ensure!(at_least(slept, 0.4, accuracy.blocked_ns), "{slept} of {}", accuracy.blocked_ns);
-    for (role, peer) in [("client", "server"), ("server", "client")] {
-        let (tid, peer) = (case.tid(role), case.pid(peer));
-        let waited_on: Vec<_> = (case.report.waits_of(tid, Some("socket")))
-            .filter_map(|waits| waits.waited_on.as_ref())
-            .map(|waited_on| waited_on.text.clone())
-            .collect();
-        let ended_at = |text: &String| text.contains(&peer.to_string()) && text.contains("tcp");
-        ensure!(
-            !waited_on.is_empty() && waited_on.iter().all(ended_at),
-            "{role} waits on {waited_on:?}, whose other end is {peer}'s"
-        );
-    }
-    // Only the server waits for its next request.
-    let idle = |role| -> u64 {
-        case.report.waits_of(case.tid(role), Some("socket")).map(|waits| waits.idle_ns).sum()
-    };
-    ensure!(idle("client") == 0 && idle("server") > 0, "{} {}", idle("client"), idle("server"));
+    Ok(())
+}
+
+/// Demands that the sockets which a role waits on have their other ends at a process.
+fn ends_at(case: &Case, role: &str, peer: u32, protocol: &str) -> Result<()> {
+    let waited_on: Vec<_> = (case.report.waits_of(case.tid(role), Some("socket")))
+        .filter_map(|waits| waits.waited_on.as_ref())
+        .map(|waited_on| waited_on.text.clone())
+        .collect();
+    let ended_at = |text: &String| text.contains(&peer.to_string()) && text.contains(protocol);
+    ensure!(
+        !waited_on.is_empty() && waited_on.iter().all(ended_at),
+        "{role} waits on {waited_on:?}, whose other end is {peer}'s"
+    );
     Ok(())
 }
 
 /// Each request has a connection of its own: the server's end is gone before anybody looks.
 #[test]
 fn short_connections_to_another_network_namespace_lead_to_who_listens_there() -> Result<()> {
-    let name = "between-namespaces-short";
-    let case = Case::profile(name)?;
-    let server = [case.tid("server")];
-    let accuracy = BlameAccuracy::for_role(&case, "client", "socket", |blame| {
-        is_busy(blame, &server) || is_external(blame, "timer", &server)
-    });
-    row(name, &accuracy);
-    accuracy.check(&case, "client")
+    for name in ["between-namespaces-short", "between-namespaces-translated-short"] {
+        let case = Case::profile(name)?;
+        let server = [case.tid("server")];
+        let accuracy = BlameAccuracy::for_role(&case, "client", "socket", |blame| {
+            is_busy(blame, &server) || is_external(blame, "timer", &server)
+        });
+        row(name, &accuracy);
+        accuracy.check(&case, "client").context(name)?;
+    }
+    Ok(())
 }
 
 /// A full pipe or socket is waited for until its reader reads.

@@ -319,18 +319,23 @@ fn nobody_is_named_for_a_condition_variable() -> Result<()> {
 }
 
 /// The server never waits on the connection: what it is is known by the other namespace's sockets
-/// alone.
+/// alone, and, where addresses are translated on the way, by the kernel's connection tracking.
 #[test]
 fn a_client_is_led_to_a_server_that_hangs_in_another_network_namespace() -> Result<()> {
-    let case =
-        Case::profile_with(Workload::start("between-namespaces-hung")?, |offwake, workload| {
+    for name in [
+        "between-namespaces-hung",
+        "between-namespaces-translated-hung",
+        "between-namespaces-datagrams-hung",
+    ] {
+        let case = Case::profile_with(Workload::start(name)?, |offwake, workload| {
             offwake.args(["--pid", &workload.role("client").expect("a client").pid.to_string()])
         })?;
-    let found = stuck(&case, "client")?;
-    let last = found.chain.last().context("there is a chain")?;
-    ensure!(last.tid == Some(case.tid("server")), "{found:#?}");
-    let function = last.function.as_deref().unwrap_or_default();
-    ensure!(function.contains("sleep_with_the_request"), "{found:#?}");
+        let found = stuck(&case, "client").context(name)?;
+        let last = found.chain.last().context("there is a chain")?;
+        ensure!(last.tid == Some(case.tid("server")), "{name}: {found:#?}");
+        let function = last.function.as_deref().unwrap_or_default();
+        ensure!(function.contains("sleep_with_the_request"), "{name}: {found:#?}");
+    }
     Ok(())
 }
 

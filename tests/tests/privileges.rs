@@ -40,6 +40,7 @@ fn capabilities(numbers: &[u32]) -> u64 {
 const DAC_OVERRIDE: u32 = 1;
 const DAC_READ_SEARCH: u32 = 2;
 const FOWNER: u32 = 3;
+const NET_ADMIN: u32 = 12;
 const SYS_PTRACE: u32 = 19;
 const SYS_ADMIN: u32 = 21;
 const SYS_NICE: u32 = 23;
@@ -64,8 +65,8 @@ fn under_sudo_each_thread_is_the_callers_and_can_do_what_its_task_takes() -> Res
     let naming = capabilities(&[DAC_READ_SEARCH, SYSLOG]);
     let looking_up = naming | capabilities(&[BPF, SYS_PTRACE, CHECKPOINT_RESTORE]);
     let asking = capabilities(&[DAC_OVERRIDE, DAC_READ_SEARCH, SYS_PTRACE]);
-    let entering = capabilities(&[SYS_ADMIN]);
-    let recording = counting | looking_up | asking | capabilities(&[SYS_NICE]);
+    let entering = capabilities(&[SYS_ADMIN, NET_ADMIN]);
+    let recording = counting | looking_up | asking | entering | capabilities(&[SYS_NICE]);
     for (name, (user, can)) in &threads {
         let may = match name.as_str() {
             "offwake-drain" => counting,

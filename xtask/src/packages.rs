@@ -2,13 +2,15 @@
 
 /// Go has the reader of profiles for pprof; the servers and musl's compiler are what is unwound, and gdb
 /// unwinds it too. Docker runs containers of busybox. perf has a load of many threads that talk.
-const FOR_LIVE_TESTS: [&str; 14] = [
+/// iptables translates addresses between network namespaces.
+const FOR_LIVE_TESTS: [&str; 15] = [
     "busybox-static",
     "chromium",
     "chromium-driver",
     "docker.io",
     "gdb",
     "golang-go",
+    "iptables",
     "librsvg2-bin",
     "linux-perf",
     "musl-tools",

@@ -10,11 +10,14 @@
 //! namespace 2   10.1.0.3:80 → 10.1.0.2:40000   --+
 //! ```
 //!
-//! Addresses that are translated on the way (NAT) match nobody's.
+//! Ends whose addresses are translated on the way (NAT) match nobody's here:
+//! [`super::other_namespaces`] finds those.
 
 use std::{collections::HashMap, net::SocketAddr};
 
-use offwake_recording::{FileId, SocketEnd, SocketRole};
+use offwake_recording::{FileId, SocketEnd, SocketRole, units::Tgid};
+
+use super::sockets::Protocol;
 
 /// The most ends that are kept until the other one comes.
 const MAX_ENDS: usize = 65_536;
@@ -22,6 +25,7 @@ const MAX_ENDS: usize = 65_536;
 /// The two addresses of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Addresses {
+    pub(super) protocol: Protocol,
     pub(super) local: SocketAddr,
     pub(super) remote: SocketAddr,
 }
@@ -29,17 +33,22 @@ pub(super) struct Addresses {
 impl Addresses {
     /// The same connection, seen from its other end.
     pub(super) fn reversed(self) -> Self {
-        Self { local: self.remote, remote: self.local }
+        Self { protocol: self.protocol, local: self.remote, remote: self.local }
     }
 }
 
-/// A TCP socket whose other end is not in its own namespace.
+/// A TCP or UDP socket whose other end was not found in its own namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoneEnd {
     pub(super) file: FileId,
     /// The inode number of the socket's network namespace.
     pub(super) namespace: u64,
+    /// A process of that namespace.
+    pub(super) process: Tgid,
     pub(super) end: SocketEnd,
+    /// The socket of its own namespace that waits for it, unless its addresses are translated: the one
+    /// that listens where it connected to.
+    pub(super) listener: Option<u64>,
 }
 
 /// The ends with the same addresses.
@@ -96,19 +105,20 @@ fn opposite(role: SocketRole) -> SocketRole {
 
 #[cfg(test)]
 mod tests {
-    use offwake_recording::{FileId, FileKind, SocketEnd, SocketRole};
+    use offwake_recording::{FileId, FileKind, SocketEnd, SocketRole, units::Tgid};
 
-    use super::{Addresses, LoneEnd, LoneEnds};
+    use super::{Addresses, LoneEnd, LoneEnds, Protocol};
 
     fn end(inode: u64, namespace: u64, role: Option<SocketRole>) -> LoneEnd {
         let file = FileId { device: 9, inode, kind: FileKind::Socket };
         let (local, remote, peers) = (String::new(), String::new(), Vec::new());
         let end = SocketEnd { protocol: "tcp".to_owned(), local, remote, role, peers };
-        LoneEnd { file, namespace, end }
+        LoneEnd { file, namespace, process: Tgid(1), end, listener: None }
     }
 
     fn addresses(local: &str, remote: &str) -> Addresses {
-        Addresses { local: local.parse().unwrap(), remote: remote.parse().unwrap() }
+        let (local, remote) = (local.parse().unwrap(), remote.parse().unwrap());
+        Addresses { protocol: Protocol::Tcp, local, remote }
     }
 
     const CLIENT: &str = "10.1.0.2:40000";

@@ -15,14 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use offwake_recording::{
-    SocketEnd,
-    units::{Nanos, Tgid},
-};
+use offwake_recording::units::{Nanos, Tgid};
 
 use super::{
-    across_namespaces::Addresses,
-    net_namespaces,
+    FoundSocket, net_namespaces,
     sockets::{Protocol, Sockets},
 };
 
@@ -41,19 +37,11 @@ const MAX_NAMESPACES: usize = 4;
 /// How many sockets are remembered; as many again while they are replaced.
 const MAX_SOCKETS: usize = 16_384;
 
-/// A socket as it was when it was seen last.
-pub(super) struct BriefSocket {
-    pub(super) namespace: u64,
-    pub(super) end: SocketEnd,
-    pub(super) peer: Option<u64>,
-    pub(super) addresses: Option<Addresses>,
-}
-
 /// The open TCP sockets of processes that close theirs soon.
 pub(super) struct BriefSockets {
     watched: HashMap<Tgid, Instant>,
     /// By inode number.
-    seen: HashMap<u64, BriefSocket>,
+    seen: HashMap<u64, FoundSocket>,
     next_query: Instant,
 }
 
@@ -73,7 +61,7 @@ impl BriefSockets {
     }
 
     /// Returns what was seen of a socket, once.
-    pub(super) fn remove_seen(&mut self, inode: u64) -> Option<BriefSocket> {
+    pub(super) fn remove_seen(&mut self, inode: u64) -> Option<FoundSocket> {
         self.seen.remove(&inode)
     }
 
@@ -96,22 +84,23 @@ impl BriefSockets {
             }
         }
         for (namespace, processes) in namespaces.into_iter().take(MAX_NAMESPACES) {
+            let Some(&process) = processes.first() else { continue };
             let dumps = Sockets::dump(namespace, processes, [Protocol::Tcp].into());
             if let Some(Ok(sockets)) = dumps.and_then(|mut dumps| dumps.remove(&Protocol::Tcp)) {
-                self.add(namespace, &sockets);
+                self.add(namespace, process, &sockets);
             }
         }
         self.next_query = Instant::now() + PAUSE.max(start.elapsed() * IDLE_FACTOR);
     }
 
-    fn add(&mut self, namespace: u64, sockets: &Sockets) {
+    fn add(&mut self, namespace: u64, process: Tgid, sockets: &Sockets) {
         if self.seen.len() >= MAX_SOCKETS {
             self.seen.clear();
         }
         for inode in sockets.connected_tcp_inodes().take(MAX_SOCKETS) {
             let Some((end, peer)) = sockets.get(Protocol::Tcp, inode) else { continue };
-            let addresses = sockets.addresses(Protocol::Tcp, inode);
-            self.seen.insert(inode, BriefSocket { namespace, end, peer, addresses });
+            let addresses = sockets.lone_addresses(Protocol::Tcp, inode);
+            self.seen.insert(inode, FoundSocket { namespace, process, end, peer, addresses });
         }
     }
 }

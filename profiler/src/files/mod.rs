@@ -13,8 +13,10 @@
 
 mod across_namespaces;
 mod brief_sockets;
+mod conntrack;
 mod descriptor;
 mod net_namespaces;
+mod other_namespaces;
 mod socket_holders;
 mod sockets;
 /// Parses any bytes as where a descriptor's link leads, for the fuzzer.
@@ -32,17 +34,17 @@ use std::{
 };
 
 use offwake_recording::{
-    FileId, FileKind, OpenFile, SocketEnd, SocketRole,
+    FileId, FileKind, OpenFile, SocketEnd,
     loss::{Diagnostics, count},
     units::{Nanos, Tgid},
 };
 
 use across_namespaces::{Addresses, LoneEnd, LoneEnds};
-use brief_sockets::{BriefSocket, BriefSockets};
+use brief_sockets::BriefSockets;
 use descriptor::Descriptor;
 use net_namespaces::AddressOwners;
 use socket_holders::HolderScan;
-use sockets::{Protocol, SocketDumps, Sockets};
+use sockets::{Protocol, SocketDumps, Sockets, is_own};
 
 use crate::reader_process;
 
@@ -76,6 +78,17 @@ struct QueuedSocket {
     file: FileId,
     tgid: Tgid,
     protocol: Protocol,
+}
+
+/// A socket as it was when it was seen last.
+struct FoundSocket {
+    namespace: u64,
+    /// A process of that namespace.
+    process: Tgid,
+    end: SocketEnd,
+    peer: Option<u64>,
+    /// The socket's addresses, if its other end is not in its namespace.
+    addresses: Option<Addresses>,
 }
 
 /// A socket that was found, and for whose peer holders are searched.
@@ -263,7 +276,7 @@ impl Files {
     /// closed in between is missed.
     pub fn poll(&mut self) {
         let start = Instant::now();
-        if !self.queued.is_empty() && start >= self.next_dump {
+        if !(self.queued.is_empty() && self.unpaired.is_empty()) && start >= self.next_dump {
             self.query_addresses(MAX_NAMESPACES);
             self.next_dump = Instant::now() + PAUSE.max(start.elapsed() * 9);
         }
@@ -355,7 +368,7 @@ impl Files {
                 Err(_) => count(&mut self.diagnostics, protocol.failure_counter()),
             }
         }
-        for QueuedSocket { file, protocol, .. } in queued {
+        for QueuedSocket { file, tgid, protocol } in queued {
             let sockets = dumps.get(&protocol).and_then(|dump| dump.as_ref().ok());
             let found = sockets.and_then(|sockets| sockets.get(protocol, file.inode));
             let Some((end, peer)) = found else {
@@ -364,36 +377,34 @@ impl Files {
                 }
                 continue;
             };
-            let addresses = sockets.and_then(|sockets| sockets.addresses(protocol, file.inode));
-            self.add_socket((file, namespace), end, peer, addresses);
+            let addresses =
+                sockets.and_then(|sockets| sockets.lone_addresses(protocol, file.inode));
+            self.add_socket(FoundSocket { namespace, process: tgid, end, peer, addresses }, file);
         }
     }
 
     /// Adds a socket that is closed as it was while it was open; false if nobody saw it then.
     fn add_brief_socket(&mut self, file: FileId) -> bool {
         let Some(seen) = self.brief.remove_seen(file.inode) else { return false };
-        let BriefSocket { namespace, end, peer, addresses } = seen;
-        self.add_socket((file, namespace), end, peer, addresses);
+        self.add_socket(seen, file);
         true
     }
 
     /// Adds what was found of a socket, and has its other end searched for.
-    fn add_socket(
-        &mut self,
-        (file, namespace): (FileId, u64),
-        end: SocketEnd,
-        peer: Option<u64>,
-        addresses: Option<Addresses>,
-    ) {
-        if let Some(peer) = peer {
-            let candidates = vec![peer];
-            self.awaited.push(AwaitedHolders { file, end: end.clone(), candidates });
-        } else if let Some(addresses) = addresses {
-            let lone = LoneEnd { file, namespace, end: end.clone() };
-            if let Some([one, other]) = self.lone_ends.pair(addresses, lone.clone()) {
+    fn add_socket(&mut self, socket: FoundSocket, file: FileId) {
+        let FoundSocket { namespace, process, end, peer, addresses } = socket;
+        if let Some(addresses) = addresses {
+            let lone = LoneEnd { file, namespace, process, end: end.clone(), listener: peer };
+            // Every namespace has loopback addresses of its own.
+            if !is_own(addresses.remote, addresses.local)
+                && let Some([one, other]) = self.lone_ends.pair(addresses, lone.clone())
+            {
                 return self.record_connection(one, other);
             }
             self.unpaired.push((addresses, lone));
+        } else if let Some(peer) = peer {
+            let candidates = vec![peer];
+            self.awaited.push(AwaitedHolders { file, end: end.clone(), candidates });
         }
         self.record_found(file, OpenFile::Socket(end));
     }
@@ -405,37 +416,6 @@ impl Files {
             let candidates = vec![peer];
             self.awaited.push(AwaitedHolders { file, end: end.clone(), candidates });
             self.record_found(file, OpenFile::Socket(end));
-        }
-    }
-
-    /// Searches the namespaces with the addresses of the other ends for those of connections that
-    /// no thread there was seen to wait on. A server that is at work has no such wait.
-    fn search_other_namespaces(&mut self, namespaces: usize) {
-        if self.unpaired.is_empty() {
-            return;
-        }
-        let unpaired = std::mem::take(&mut self.unpaired);
-        self.address_owners.refresh_for(unpaired.iter().map(|(ends, _)| ends.remote.ip()));
-        let mut by_namespace = BTreeMap::<u64, (Tgid, Vec<(Addresses, LoneEnd, Owner)>)>::new();
-        for (addresses, lone) in unpaired {
-            let owners = self.address_owners.namespaces_with(addresses.remote.ip());
-            let owners: Vec<_> =
-                owners.filter(|&(namespace, _)| namespace != lone.namespace).collect();
-            let owner = if owners.len() == 1 { Owner::Only } else { Owner::OneOfSeveral };
-            for (namespace, tgid) in owners {
-                let (_, ends) = by_namespace.entry(namespace).or_insert((tgid, Vec::new()));
-                ends.push((addresses, lone.clone(), owner));
-            }
-        }
-        for (namespace, (tgid, ends)) in by_namespace.into_iter().take(namespaces) {
-            let dumps = Sockets::dump(namespace, [tgid].into(), [Protocol::Tcp].into());
-            let Some(Ok(sockets)) = dumps.and_then(|mut dumps| dumps.remove(&Protocol::Tcp)) else {
-                self.address_owners.forget(namespace);
-                continue;
-            };
-            for (addresses, lone, owner) in ends {
-                self.awaited.extend(find_other_end(&sockets, addresses, lone, owner));
-            }
         }
     }
 
@@ -466,31 +446,4 @@ impl Files {
         }
         true
     }
-}
-
-/// Whether other namespaces have the same address.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    Only,
-    OneOfSeveral,
-}
-
-/// Finds the other end of a connection among the sockets of a namespace that has its address. Who
-/// listens there stands in for it where no other namespace has that address.
-fn find_other_end(
-    sockets: &Sockets,
-    addresses: Addresses,
-    lone: LoneEnd,
-    owner: Owner,
-) -> Option<AwaitedHolders> {
-    let peer = sockets.find_end(addresses.reversed());
-    let listener = sockets.find_listener(addresses.remote);
-    let stand_in = listener.filter(|_| owner == Owner::Only);
-    let candidates: Vec<_> = peer.into_iter().chain(stand_in).collect();
-    let role = lone.end.role.or(listener.map(|_| SocketRole::Asking));
-    (!candidates.is_empty()).then_some(AwaitedHolders {
-        file: lone.file,
-        end: SocketEnd { role, ..lone.end },
-        candidates,
-    })
 }

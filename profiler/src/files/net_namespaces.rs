@@ -14,7 +14,7 @@ use std::{
 use offwake_recording::units::Tgid;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::descriptor::namespace_number;
+use super::{conntrack, descriptor::namespace_number};
 use crate::{
     own_threads::{self, OwnThread},
     privileges::{Task, restrict_to},
@@ -32,6 +32,7 @@ pub(super) fn namespace(tgid: Tgid) -> Option<u64> {
 }
 
 /// Calls `query` in a namespace, which is reached through any of `processes`; none if it can't be.
+/// No thread is needed for the namespace that this one is in.
 pub(super) fn run_in<T: Send + 'static>(
     namespace: u64,
     processes: BTreeSet<Tgid>,
@@ -40,15 +41,42 @@ pub(super) fn run_in<T: Send + 'static>(
     if namespace_number("/proc/thread-self/ns/net") == Some(namespace) {
         return Some(query());
     }
-    let file = processes.into_iter().find_map(|tgid| {
+    let file = open(namespace, processes)?;
+    run_in_thread(Task::EnteringNamespaces, Some(file), query)
+}
+
+/// Calls `query` in a namespace with the right to ask for the connections that it tracks.
+pub(super) fn run_with_conntrack_in<T: Send + 'static>(
+    namespace: u64,
+    processes: BTreeSet<Tgid>,
+    query: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let is_own = namespace_number("/proc/thread-self/ns/net") == Some(namespace);
+    let file = if is_own { None } else { Some(open(namespace, processes)?) };
+    run_in_thread(Task::AskingConntrack, file, query)
+}
+
+/// Opens a namespace through any of `processes`.
+fn open(namespace: u64, processes: BTreeSet<Tgid>) -> Option<File> {
+    processes.into_iter().find_map(|tgid| {
         let file = File::open(format!("/proc/{tgid}/ns/net")).ok()?;
         let number = rustix::fs::fstat(&file).ok()?.st_ino;
         (number == namespace).then_some(file)
-    })?;
-    // A new thread enters the namespace, and ends there: no other thread ever is in one not its own.
+    })
+}
+
+/// Calls `query` in a new thread, which enters the namespace, and ends there: no other thread ever is
+/// in one not its own.
+fn run_in_thread<T: Send + 'static>(
+    task: Task,
+    namespace: Option<File>,
+    query: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
     let thread = own_threads::spawn(OwnThread::NetNamespace, move || {
-        restrict_to(Task::EnteringNamespaces);
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
+        restrict_to(task);
+        if let Some(file) = namespace {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
+        }
         Some(query())
     });
     thread.ok()?.join().ok()?
@@ -58,12 +86,14 @@ pub(super) fn run_in<T: Send + 'static>(
 pub(super) struct AddressOwners {
     /// The namespaces with each address, and a process in each.
     owners: HashMap<IpAddr, BTreeMap<u64, Tgid>>,
+    /// The namespaces that track connections, and a process in each.
+    tracking: BTreeMap<u64, Tgid>,
     next_scan: Instant,
 }
 
 impl AddressOwners {
     pub(super) fn new() -> Self {
-        Self { owners: HashMap::new(), next_scan: Instant::now() }
+        Self { owners: HashMap::new(), tracking: BTreeMap::new(), next_scan: Instant::now() }
     }
 
     /// Finds the namespaces that have any of `addresses`. Scans all processes if some address is
@@ -82,9 +112,15 @@ impl AddressOwners {
         self.owners.get(&ip).into_iter().flatten().map(|(&namespace, &tgid)| (namespace, tgid))
     }
 
+    /// The namespaces that track connections, and may translate their addresses.
+    pub(super) fn tracking(&self) -> impl Iterator<Item = (u64, Tgid)> + '_ {
+        self.tracking.iter().map(|(&namespace, &tgid)| (namespace, tgid))
+    }
+
     /// Forgets the addresses of a namespace that can't be entered any more: another one may have got
     /// them.
     pub(super) fn forget(&mut self, namespace: u64) {
+        self.tracking.remove(&namespace);
         self.owners.retain(|_, owners| {
             owners.remove(&namespace);
             !owners.is_empty()
@@ -93,8 +129,16 @@ impl AddressOwners {
 
     fn scan(&mut self) {
         self.owners.clear();
+        self.tracking.clear();
         for (namespace, tgid) in find_namespaces() {
-            for ip in run_in(namespace, [tgid].into(), own_addresses).into_iter().flatten() {
+            let query = || (own_addresses(), conntrack::is_tracking());
+            let Some((addresses, is_tracking)) = run_in(namespace, [tgid].into(), query) else {
+                continue;
+            };
+            if is_tracking {
+                self.tracking.insert(namespace, tgid);
+            }
+            for ip in addresses {
                 self.owners.entry(ip).or_default().insert(namespace, tgid);
             }
         }

@@ -139,6 +139,15 @@ enum Match {
     Several,
 }
 
+impl Match {
+    fn only(self) -> Option<u64> {
+        match self {
+            Self::One(inode) => Some(inode),
+            Self::Several => None,
+        }
+    }
+}
+
 fn insert_match<K: Eq + std::hash::Hash>(map: &mut HashMap<K, Match>, key: K, inode: u64) {
     map.entry(key).and_modify(|found| *found = Match::Several).or_insert(Match::One(inode));
 }
@@ -331,25 +340,23 @@ impl Sockets {
         Some((SocketEnd { protocol, local, remote, role, peers: Vec::new() }, peer))
     }
 
-    /// The addresses of a TCP socket that is connected to another host, or to what looks like one;
-    /// none of any other socket.
-    pub(super) fn addresses(&self, protocol: Protocol, inode: u64) -> Option<Addresses> {
-        let socket = self.inet.get(&inode)?;
-        let is_elsewhere = protocol == Protocol::Tcp
-            && socket.protocol == protocol
-            && !is_unset(socket.remote)
-            && !canonical(socket.remote).ip().is_loopback();
+    /// The addresses of a TCP or UDP socket that is connected, and whose other end is not here; none
+    /// of any other socket. What only listens where it is connected to may not be its other end:
+    /// packets to this machine's own addresses are translated too.
+    pub(super) fn lone_addresses(&self, protocol: Protocol, inode: u64) -> Option<Addresses> {
+        let socket = self.inet.get(&inode).filter(|socket| socket.protocol == protocol)?;
         let (local, remote) = (canonical(socket.local), canonical(socket.remote));
-        is_elsewhere.then_some(Addresses { local, remote })
+        let is_here = self.connected.contains_key(&(protocol, remote, local))
+            || protocol == Protocol::Tcp && self.unaccepted.contains(&(remote, local));
+        let is_lone = !is_unset(socket.remote) && !is_here;
+        is_lone.then_some(Addresses { protocol, local, remote })
     }
 
-    /// The end of a TCP connection that has these addresses, seen from here: its inode number, if a
+    /// The end of a connection that has these addresses, seen from here: its inode number, if a
     /// process has it.
     pub(super) fn find_end(&self, addresses: Addresses) -> Option<u64> {
-        match self.connected.get(&(Protocol::Tcp, addresses.local, addresses.remote))? {
-            Match::One(inode) => Some(*inode),
-            Match::Several => None,
-        }
+        let Addresses { protocol, local, remote } = addresses;
+        self.connected.get(&(protocol, local, remote))?.only()
     }
 
     /// The inode numbers of the TCP sockets that are connected, or are to be.
@@ -361,11 +368,24 @@ impl Sockets {
         self.inet.iter().filter(move |(_, socket)| is_open(socket)).map(|(&inode, _)| inode)
     }
 
-    /// The TCP socket that listens at an address: its inode number, if there is one alone.
-    pub(super) fn find_listener(&self, address: SocketAddr) -> Option<u64> {
-        match self.listening.get(address)? {
-            Match::One(inode) => Some(inode),
-            Match::Several => None,
+    /// The socket that serves whoever connects to an address: its inode number, if there is one
+    /// alone. Of UDP, it is the one that is bound there.
+    pub(super) fn find_listener(&self, protocol: Protocol, address: SocketAddr) -> Option<u64> {
+        match protocol {
+            Protocol::Tcp => self.listening.get(address)?.only(),
+            Protocol::Udp => self.find_bound(address),
+            Protocol::Unix => None,
+        }
+    }
+
+    /// The only unconnected UDP socket that gets what is sent to an address.
+    fn find_bound(&self, address: SocketAddr) -> Option<u64> {
+        let any = [address.ip(), Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let mut found =
+            any.iter().filter_map(|&ip| self.bound.get(&SocketAddr::new(ip, address.port())));
+        match (found.next(), found.next()) {
+            (Some(found), None) => found.only(),
+            _ => None,
         }
     }
 
@@ -395,23 +415,14 @@ impl Sockets {
         let is_unanswered = has_no_other_end && is_own(remote, local);
         let is_unaccepted = is_unanswered || self.unaccepted.contains(&(remote, local));
         if socket.protocol == Protocol::Tcp && is_unaccepted {
-            return match self.listening.get(remote) {
-                Some(Match::One(listener)) => Some(listener),
-                Some(Match::Several) | None => None,
-            };
+            return self.listening.get(remote)?.only();
         }
         // A UDP server answers everybody from one unconnected socket. That it is on this machine is
         // certain for these addresses alone.
         if socket.protocol != Protocol::Udp || !is_own(remote, local) {
             return None;
         }
-        let any = [remote.ip(), Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-        let mut found =
-            any.iter().filter_map(|&ip| self.bound.get(&SocketAddr::new(ip, remote.port())));
-        match (found.next(), found.next()) {
-            (Some(Match::One(inode)), None) => Some(*inode),
-            _ => None,
-        }
+        self.find_bound(remote)
     }
 }
 
@@ -442,7 +453,7 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 }
 
 /// Whether an address is certainly one of this machine, the socket's own being `local`.
-fn is_own(address: SocketAddr, local: SocketAddr) -> bool {
+pub(super) fn is_own(address: SocketAddr, local: SocketAddr) -> bool {
     let (address, local) = (canonical(address).ip(), canonical(local).ip());
     address.is_loopback() || address == local
 }

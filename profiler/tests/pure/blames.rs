@@ -1025,3 +1025,33 @@ fn a_poll_that_its_timeout_ends_did_not_wait_for_a_child_that_ended_before() {
     }
     assert_eq!(first_wait(&mut recording), parts(&[("timer", 8)]));
 }
+
+/// Whether thread 7's wait on this socket is one for its next request, as a server's is.
+fn is_idle_on(recording: &mut Recording, socket: FileId) -> bool {
+    live(recording, 7, "#.......##", 8);
+    live(recording, 8, "..######..", 0);
+    edit(recording, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(7)) {
+            (wait.syscall, wait.file) = (syscall(RECVFROM, [5; 6]), Some(socket));
+        }
+    });
+    recording.sort();
+    let timeline = Timeline::build(recording);
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
+    let index = recording.waits.iter().position(|wait| wait.tid == Tid(7)).expect("a wait");
+    blame.own_idle_state(WaitIndex(index as u32)) == IdleState::Idle
+}
+
+#[test]
+fn a_port_that_both_ends_of_one_connection_have_is_not_listened_on() {
+    // The client's port is in the addresses of both ends, which differ: they are translated.
+    let mut r = recording(10);
+    let client = tcp(&mut r, 5, "172.18.0.2:40000", "10.96.0.1:80");
+    tcp(&mut r, 6, "172.18.0.3:8000", "172.18.0.2:40000");
+    assert!(!is_idle_on(&mut r, client));
+    // Two connections to the same port lead to a server, whichever end is seen.
+    let mut r = recording(10);
+    let server = tcp(&mut r, 5, "172.18.0.3:8000", "172.18.0.2:40000");
+    tcp(&mut r, 6, "172.18.0.3:8000", "172.18.0.2:40001");
+    assert!(is_idle_on(&mut r, server));
+}

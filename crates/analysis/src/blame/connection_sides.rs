@@ -235,8 +235,16 @@ pub fn descriptor(
 /// those that several connections share. A port that was picked for a single connection is not
 /// shared, as long as there are enough of them
 /// ([`__inet_hash_connect`](https://github.com/torvalds/linux/blob/v6.12/net/ipv4/inet_hashtables.c#L1007)).
+///
+/// Both ends of a connection can be seen, and do not have the same two addresses if these are
+/// translated on the way (NAT). So a port must be shared as seen from one side:
+///
+/// ```text
+/// client's end   172.18.0.2:40000 → 10.96.0.1:80       40000: once its own,
+/// server's end   172.18.0.3:8000 → 172.18.0.2:40000           once the other end's
+/// ```
 fn find_listening_ports(recording: &Recording) -> HashSet<&str> {
-    let mut connections: HashMap<&str, HashSet<(&str, &str)>> = HashMap::new();
+    let mut connections: HashMap<(&str, bool), HashSet<(&str, &str)>> = HashMap::new();
     let mut listened = HashSet::new();
     for file in recording.files.files.values() {
         let OpenFile::Socket(SocketEnd { protocol, local, remote, .. }) = file else { continue };
@@ -246,15 +254,14 @@ fn find_listening_ports(recording: &Recording) -> HashSet<&str> {
                 listened.insert(own);
             }
             Some(other) => {
-                // Both ends of a connection can be seen.
-                let connection = (local.min(remote).as_str(), local.max(remote).as_str());
-                connections.entry(own).or_default().insert(connection);
-                connections.entry(other).or_default().insert(connection);
+                for (port, is_own) in [(own, true), (other, false)] {
+                    connections.entry((port, is_own)).or_default().insert((local, remote));
+                }
             }
         }
     }
     let shared = connections.into_iter().filter(|(_, of_port)| of_port.len() > 1);
-    listened.extend(shared.map(|(port, _)| port));
+    listened.extend(shared.map(|((port, _), _)| port));
     listened
 }
 
