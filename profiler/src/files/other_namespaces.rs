@@ -258,3 +258,43 @@ fn choose(lone: LoneEnd, is_direct: bool, found: &Found) -> Option<AwaitedHolder
         candidates,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use offwake_recording::{FileId, FileKind, SocketEnd, SocketRole, units::Tgid};
+
+    use super::{Found, LoneEnd, choose};
+
+    /// The other ends that are believed, and the role that follows, of an end in whose own namespace
+    /// the socket 9 listens where it connected to.
+    fn chosen(
+        is_direct: bool,
+        ends: &[u64],
+        listeners: &[u64],
+    ) -> Option<(Vec<u64>, Option<SocketRole>)> {
+        let file = FileId { device: 9, inode: 1, kind: FileKind::Socket };
+        let (local, remote, peers) = (String::new(), String::new(), Vec::new());
+        let end = SocketEnd { protocol: "tcp".to_owned(), local, remote, role: None, peers };
+        let lone = LoneEnd { file, namespace: 100, process: Tgid(1), end, listener: Some(9) };
+        let found = Found {
+            ends: ends.iter().copied().collect(),
+            listeners: listeners.iter().copied().collect(),
+            is_listened: !listeners.is_empty(),
+        };
+        choose(lone, is_direct, &found).map(|chosen| (chosen.candidates, chosen.end.role))
+    }
+
+    #[test]
+    fn one_other_end_is_believed_and_several_are_not() {
+        assert_eq!(chosen(true, &[], &[]), Some((vec![9], None)));
+        assert_eq!(chosen(false, &[5], &[6]), Some((vec![5, 6], Some(SocketRole::Asking))));
+        assert_eq!(chosen(false, &[5, 7], &[6]), None);
+        assert_eq!(chosen(false, &[], &[6, 8]), None);
+    }
+
+    #[test]
+    fn who_listens_where_addresses_are_translated_is_not_the_other_end() {
+        assert_eq!(chosen(false, &[], &[]), None);
+        assert_eq!(chosen(false, &[], &[6]), Some((vec![6], Some(SocketRole::Asking))));
+    }
+}
