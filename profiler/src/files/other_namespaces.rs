@@ -183,7 +183,10 @@ impl Files {
                         .collect();
                     let &(namespace, first) = translations.first()?;
                     let Tracked::OtherEnd(other) = first else {
-                        destinations[end] = Destination::Unclear;
+                        // Loopback addresses are hardly ever translated; name servers listen there.
+                        if !packets.remote.ip().is_loopback() {
+                            destinations[end] = Destination::Unclear;
+                        }
                         return None;
                     };
                     if translations.iter().any(|&(_, tracked)| tracked != first) {
