@@ -15,6 +15,9 @@ use crate::{
 /// Less than so much blocked time proves nothing: a fiftieth of the shortest window.
 const ENOUGH_NS: u64 = 20_000_000;
 
+/// The reasons for which nobody can know what a wait was for.
+const UNKNOWABLE: [&str; 2] = ["lost", "still_blocked"];
+
 /// The blame for the waits of one role on one cause, judged.
 #[derive(Clone, Debug, Default)]
 pub struct BlameAccuracy {
@@ -103,6 +106,25 @@ impl BlameAccuracy {
         Ok(())
     }
 
+    /// Demands that what is not right is on nobody, for one of these reasons, or because records were lost or the
+    /// window's end cuts a wait off; but for a share of the time that can be judged.
+    ///
+    /// # Errors
+    ///
+    /// When more of it is for another reason, or on something that has nothing to do with the waits.
+    pub fn check_rest(&self, reasons: &[&str], share: f64) -> Result<()> {
+        let (mut other_ns, mut others) = (self.wrong_external_ns, Vec::new());
+        for (reason, &ns) in &self.unattributed_ns {
+            if !UNKNOWABLE.contains(&reason.as_str()) && !reasons.contains(&reason.as_str()) {
+                other_ns += ns;
+                others.push(reason);
+            }
+        }
+        let most = share * self.known_ns() as f64;
+        ensure!(other_ns as f64 <= most, "{other_ns} ns are astray or {others:?}: {self}");
+        Ok(())
+    }
+
     /// Whether there was so much to blame that shares of it prove something.
     #[must_use]
     pub fn is_enough(&self) -> bool {
@@ -112,7 +134,7 @@ impl BlameAccuracy {
     /// The blocked time of which it can be known what ended it.
     #[must_use]
     pub fn known_ns(&self) -> u64 {
-        let unknowable = ["lost", "still_blocked"].map(|reason| self.unattributed_ns.get(reason));
+        let unknowable = UNKNOWABLE.map(|reason| self.unattributed_ns.get(reason));
         self.blocked_ns - unknowable.into_iter().flatten().sum::<u64>()
     }
 }
@@ -164,6 +186,27 @@ mod tests {
         assert_eq!(accuracy.unattributed_ns, BTreeMap::from([("lost".to_owned(), 10)]));
         let line = accuracy.to_string();
         assert!(line.contains("right 40.00 %") && line.contains("lost 20.00 %"), "{line}");
+    }
+
+    #[test]
+    fn what_is_not_right_must_be_unknown_for_a_reason_that_is_allowed() {
+        let known = [
+            blame("work", Some(7), None),
+            blame("unattributed", None, Some("lost")),
+            blame("unattributed", None, Some("event_loop")),
+        ];
+        let check = |all: &[Blame], share| {
+            let is_right = |blame: &Blame| blame.tid == Some(7);
+            BlameAccuracy::from_blame(all, is_right).check_rest(&["event_loop"], share)
+        };
+        assert!(check(&known, 0.0).is_ok());
+        for other in
+            [blame("timer", None, None), blame("unattributed", None, Some("local_softirq"))]
+        {
+            let all: Vec<Blame> = known.iter().cloned().chain([other]).collect();
+            // It is 10 of 30 ns: nobody can know about those that are lost.
+            assert!(check(&all, 0.3).is_err() && check(&all, 0.34).is_ok());
+        }
     }
 
     /// `b` is another client of the loop that `a` waits for.

@@ -20,6 +20,13 @@ const RIGHT: f64 = 0.6;
 /// time that may be waited for that (0.01 to 0.03 % were).
 const FOR_MUTEX: f64 = 0.002;
 
+/// The part of the blame that may be on a timer or a device that nobody waited for, or on nobody for another
+/// reason than [`UNKNOWN`].
+const REST: f64 = 0.0;
+
+/// Why it may not be known what such a client waited for.
+const UNKNOWN: &str = "event_loop";
+
 /// The part of the time that must be the sleep of the server that is waited for: 15 of 18 ms, and less where
 /// it waits for a CPU for long (41 % were, beside a compiler on each).
 const SLEPT: f64 = 0.3;
@@ -41,7 +48,9 @@ fn check_waits_on(
     if name.starts_with("mailbox-channel") && accuracy.wrong_ns as f64 <= for_mutex {
         accuracy.wrong_ns = 0;
     }
-    accuracy.check_share(RIGHT, case, role).with_context(|| name.to_owned())
+    accuracy.check_share(RIGHT, case, role).with_context(|| name.to_owned())?;
+    let rest = accuracy.check_rest(&[UNKNOWN], REST);
+    rest.with_context(|| format!("{name}: {}", case.describe(role)))
 }
 
 /// How long `a` waited for what `holds` says of the blame, in ns.
@@ -189,10 +198,14 @@ fn who_waits_for_a_result_that_is_passed_on_waits_for_the_worker_that_it_is_from
         is_slow(blame) || blame.blamed_tid() == Some(passer)
     });
     println!("| {name:<30} | {accuracy}");
-    let wrong = (accuracy.wrong_ns + accuracy.wrong_external_ns) as f64;
+    // Whom the chain leads to astray waits for somebody who waits for the passing thread in turn.
+    let cycle_ns = accuracy.unattributed_ns.get("cycle").copied().unwrap_or(0);
+    let wrong = (accuracy.wrong_ns + accuracy.wrong_external_ns + cycle_ns) as f64;
     ensure!(accuracy.is_enough(), "{accuracy}");
     ensure!(wrong <= accuracy.blocked_ns as f64 * ASTRAY, "{accuracy}: {}", case.describe("a"));
     ensure!(at_least(accuracy.right_ns, 0.7, accuracy.known_ns()), "{accuracy}");
+    ensure!(accuracy.wrong_external_ns == 0, "{accuracy}: {}", case.describe("a"));
+    accuracy.check_rest(&[UNKNOWN, "cycle"], REST).with_context(|| case.describe("a"))?;
     let waits = case.report.waits_of(case.tid("a"), Some("pipe"));
     let is_sleep = |part: &&Blame| is_slow(part) && part.kind == "timer";
     let slept = waits.flat_map(|waits| &waits.blame).filter(is_sleep).map(|part| part.ns).sum();
