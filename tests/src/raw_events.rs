@@ -2,7 +2,7 @@
 //! which shares no code with offwake.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     ffi::CString,
     fs::{self, File},
     io::{BufRead as _, BufReader},
@@ -22,7 +22,8 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 const BUFFER_KB: &str = "98304";
 
 /// The events that are read.
-const EVENTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
+const EVENTS: [&str; 4] =
+    ["sched_switch", "sched_waking", "sched_wakeup_new", "sched_process_fork"];
 
 /// The kernel's tracing of the scheduler, in buffers of its own. It ends when this is dropped.
 pub struct RawEvents {
@@ -44,6 +45,38 @@ pub struct RawThread {
     pub untraced_ns: u64,
     /// When it left a CPU to sleep.
     pub sleeps: Vec<u64>,
+    /// When it left one to sleep, but had been woken meanwhile, and did not.
+    pub sleepless: Vec<u64>,
+    /// When it was created; none if it is older than the trace.
+    pub born_ns: Option<u64>,
+    /// When it ended; none if it was not seen to.
+    pub died_ns: Option<u64>,
+}
+
+/// What was traced.
+#[derive(Debug, Default)]
+pub struct Traced {
+    /// All threads that any event is of.
+    pub threads: BTreeMap<u32, RawThread>,
+    /// Who forked whom, threads as well as processes, in order.
+    forks: Vec<(u32, u32)>,
+}
+
+impl Traced {
+    /// A process and the threads and processes that it and these forked.
+    #[must_use]
+    pub fn descendants(&self, of: u32) -> BTreeSet<u32> {
+        let mut all = BTreeSet::from([of]);
+        for &(parent, child) in &self.forks {
+            // A number may have been somebody else's before.
+            if all.contains(&parent) {
+                all.insert(child);
+            } else if child != of {
+                all.remove(&child);
+            }
+        }
+        all
+    }
 }
 
 /// What a thread does from a moment on.
@@ -63,6 +96,7 @@ enum RawEvent {
     Switch { cpu: u32, prev: u32, prev_state: RawState, next: u32 },
     Waking { tid: u32 },
     Newborn { tid: u32 },
+    Fork { parent: u32, child: u32 },
 }
 
 impl RawEvents {
@@ -90,11 +124,12 @@ impl RawEvents {
     /// # Errors
     ///
     /// When events were lost, or can't be read.
-    pub fn finish(self, window: Interval) -> Result<BTreeMap<u32, RawThread>> {
+    pub fn finish(self, window: Interval) -> Result<Traced> {
         self.set("tracing_on", "0")?;
         self.ensure_complete()?;
         let trace = File::open(self.instance.join("trace")).context("cannot read the trace")?;
         let mut threads = RawThreads::new(window);
+        let mut forks = Vec::new();
         let parser = EventParser::new()?;
         for line in BufReader::with_capacity(1 << 20, trace).split(b'\n') {
             let line = line?;
@@ -104,9 +139,12 @@ impl RawEvents {
                 continue;
             }
             let (at, event) = parser.parse(&line).with_context(|| format!("no event: {line}"))?;
+            if let RawEvent::Fork { parent, child } = event {
+                forks.push((parent, child));
+            }
             threads.apply(at, &event);
         }
-        Ok(threads.finish())
+        Ok(Traced { threads: threads.finish(), forks })
     }
 
     fn set(&self, file: &str, value: &str) -> Result<()> {
@@ -155,6 +193,7 @@ struct EventParser {
     stamp: Regex,
     switch: Regex,
     woken: Regex,
+    fork: Regex,
 }
 
 impl EventParser {
@@ -165,6 +204,7 @@ impl EventParser {
                 r" prev_pid=(\d+) prev_prio=-?\d+ prev_state=(\S+) ==> .* next_pid=(\d+) ",
             )?,
             woken: Regex::new(r" pid=(\d+) prio=-?\d+ target_cpu=\d+$")?,
+            fork: Regex::new(r" pid=(\d+) child_comm=.* child_pid=(\d+)$")?,
         })
     }
 
@@ -182,6 +222,10 @@ impl EventParser {
                     prev_state: state_after_switch(&fields[2]),
                     next: fields[3].parse().ok()?,
                 }
+            }
+            "sched_process_fork" => {
+                let fields = self.fork.captures(line)?;
+                RawEvent::Fork { parent: fields[1].parse().ok()?, child: fields[2].parse().ok()? }
             }
             name => {
                 let tid = self.woken.captures(line)?[1].parse().ok()?;
@@ -241,11 +285,16 @@ impl RawThreads {
                 if came != prev && now(came) == Some((RawState::OnCpu, last)) {
                     self.advance(last, came, RawState::OnCpu, RawState::Untraced);
                 }
-                if let Some((state, since)) = prev_now
-                    && state != RawState::OnCpu
-                {
+                match prev_now {
+                    Some((RawState::OnCpu, _)) => {}
                     // It came after the last switch that was traced.
-                    self.advance(since.max(last), prev, RawState::OnCpu, RawState::Untraced);
+                    Some((_, since)) => {
+                        self.advance(since.max(last), prev, RawState::OnCpu, RawState::Untraced);
+                    }
+                    None if last > 0 => {
+                        self.advance(last, prev, RawState::Blocked, RawState::Untraced);
+                    }
+                    None => {}
                 }
                 self.advance(at, prev, RawState::OnCpu, prev_state);
                 self.advance(at, next, RawState::Runnable, RawState::OnCpu);
@@ -257,7 +306,12 @@ impl RawThreads {
                     self.advance(at, tid, RawState::Blocked, RawState::Runnable);
                 }
             }
-            // It did not exist before.
+            // It did not exist before. From then on it waits for its creator to let it run.
+            RawEvent::Fork { child, .. } => {
+                self.advance(at, child, RawState::Dead, RawState::Runnable);
+                let done = &mut self.lives.entry(child).or_default().done;
+                (done.born_ns, done.died_ns) = (Some(at), None);
+            }
             RawEvent::Newborn { tid } => {
                 self.advance(at, tid, RawState::Dead, RawState::Runnable);
             }
@@ -271,11 +325,17 @@ impl RawThreads {
         let (state, since) = life.now.unwrap_or((before, 0));
         let state = match (state, now) {
             // It was woken on its way off the CPU, and did not sleep: nobody needed to wake it.
-            (RawState::Blocked, RawState::OnCpu) => RawState::Runnable,
+            (RawState::Blocked, RawState::OnCpu) => {
+                life.done.sleepless.push(since);
+                RawState::Runnable
+            }
             _ => state,
         };
         life.done.add(state, since, at, window);
         life.now = Some((now, at));
+        if now == RawState::Dead {
+            life.done.died_ns = Some(at);
+        }
     }
 
     fn finish(mut self) -> BTreeMap<u32, RawThread> {
@@ -318,7 +378,9 @@ impl RawThread {
 
 #[cfg(test)]
 mod tests {
-    use super::{EventParser, RawEvent, RawState, RawThread, RawThreads};
+    use std::collections::BTreeSet;
+
+    use super::{EventParser, RawEvent, RawState, RawThread, RawThreads, Traced};
     use crate::intervals::Interval;
 
     #[test]
@@ -346,6 +408,20 @@ mod tests {
             ),
             Some((1_500_000_000, RawEvent::Waking { tid: 7 }))
         );
+        assert_eq!(
+            parse(
+                "  sh-7  [000] d..2.  1.500000: sched_process_fork: comm=x child_pid=1 pid=7 \
+                 child_comm=y child_pid=2 child_pid=8"
+            ),
+            Some((1_500_000_000, RawEvent::Fork { parent: 7, child: 8 }))
+        );
+    }
+
+    #[test]
+    fn who_gets_the_number_of_a_descendant_that_has_ended_is_none() {
+        let forks = vec![(1, 5), (5, 6), (6, 7), (2, 6), (6, 8), (7, 9)];
+        let traced = Traced { forks, ..Traced::default() };
+        assert_eq!(traced.descendants(5), BTreeSet::from([5, 7, 9]));
     }
 
     /// ```text
@@ -375,6 +451,27 @@ mod tests {
         assert_eq!(threads[&8], expected);
     }
 
+    /// ```text
+    ///       100 fork  150 woken  200 on-CPU  300 ends    400 another gets its number
+    /// 7      | runnable          | on-CPU    |           | runnable …
+    /// ```
+    #[test]
+    fn a_life_begins_with_the_fork_and_ends_with_the_last_switch() {
+        let mut threads = RawThreads::new(Interval::new(0, 500));
+        let fork = RawEvent::Fork { parent: 8, child: 7 };
+        let switch = |prev, prev_state, next| RawEvent::Switch { cpu: 0, prev, prev_state, next };
+        threads.apply(100, &fork);
+        threads.apply(150, &RawEvent::Newborn { tid: 7 });
+        threads.apply(200, &switch(8, RawState::Blocked, 7));
+        threads.apply(300, &switch(7, RawState::Dead, 0));
+        let first = &threads.lives[&7].done;
+        assert_eq!((first.born_ns, first.died_ns), (Some(100), Some(300)));
+        threads.apply(400, &fork);
+        let seven = threads.finish().remove(&7).unwrap();
+        assert_eq!((seven.runnable_ns, seven.on_cpu_ns), (100 + 100, 100));
+        assert_eq!((seven.born_ns, seven.died_ns), (Some(400), None));
+    }
+
     #[test]
     fn who_comes_back_without_a_wake_never_slept() {
         let lived = |events: &[(u64, RawEvent)]| {
@@ -389,6 +486,7 @@ mod tests {
         let returns = (500, switch(0, RawState::Runnable, 7));
         let early = lived(&[comes.clone(), woken(200), leaves.clone(), returns.clone()]);
         assert_eq!((early.runnable_ns, early.sleeps.len()), (100 + 200, 0));
+        assert_eq!(early.sleepless, [300]);
         // The wake that found it running was for nothing: it slept, and was woken again.
         let anew = lived(&[comes, woken(200), leaves, woken(400), returns]);
         assert_eq!((anew.runnable_ns, anew.blocked_ns, anew.sleeps), (100 + 100, 100, vec![300]));
@@ -410,6 +508,16 @@ mod tests {
         let seven = threads.finish().remove(&7).unwrap();
         assert_eq!((seven.on_cpu_ns, seven.untraced_ns), (50, 200));
         assert_eq!((seven.runnable_ns, seven.blocked_ns), (100, 50 + 600));
+    }
+
+    #[test]
+    fn who_is_first_traced_as_it_leaves_a_cpu_came_after_the_last_switch_there() {
+        let mut threads = RawThreads::new(Interval::new(0, 1_000));
+        let switch = |prev, prev_state, next| RawEvent::Switch { cpu: 0, prev, prev_state, next };
+        threads.apply(200, &switch(8, RawState::Blocked, 0));
+        threads.apply(400, &switch(7, RawState::Blocked, 0));
+        let seven = threads.finish().remove(&7).unwrap();
+        assert_eq!((seven.on_cpu_ns, seven.untraced_ns, seven.blocked_ns), (0, 200, 200 + 600));
     }
 
     /// ```text

@@ -4,17 +4,19 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    path::Path,
     process::Command,
 };
 
 use anyhow::{Result, ensure};
 use offwake_recording::{Begin, End, Recording, stream};
 use offwake_tests::{
+    intervals::Interval,
     machine_lock::MachineLock,
     offwake::Offwake,
     paths::scratch_directory,
     programs::Program,
-    raw_events::{RawEvents, RawThread},
+    raw_events::{RawEvents, RawThread, Traced},
     report::{Report, Thread},
 };
 
@@ -49,6 +51,10 @@ const EACH_SWITCH_NS: u64 = 3_000;
 /// … and at the beginning and the end of its life, where the kernel does more between two events.
 const EDGES_NS: u64 = 50_000;
 
+/// The kernel says when a thread was created before it says that it was forked. In between, its creator may lose
+/// its CPU, for a few turns of others.
+const BUILDING_NS: u64 = 20_000_000;
+
 /// A switch is the same one if both saw it within this time.
 const SAME_SWITCH_NS: u64 = 50_000;
 
@@ -56,6 +62,12 @@ const SAME_SWITCH_NS: u64 = 50_000;
 /// pipes and for a CPU.
 const PACK: &str =
     "while :; do tar -c /usr/include /usr/share/doc 2>/dev/null | gzip -1 | wc -c; done";
+
+/// Processes that live for some milliseconds.
+const SHORT_LIVED: &str = "while :; do /bin/true; sleep 0.05; done";
+
+/// That many threads must be born and end inside the window.
+const ENOUGH_SHORT_LIVED: usize = 30;
 
 /// Threads that hand items on through a queue, sleep, and wait for Python's lock.
 const HAND_ON: &str = "\
@@ -76,7 +88,9 @@ while True:
 
 /// The whole machine under load, recorded by offwake and traced by the kernel at the same time.
 struct Recorded {
-    raw: BTreeMap<u32, RawThread>,
+    traced: Traced,
+    /// offwake's first process.
+    pid: u32,
     report: Report,
     recording: Recording,
 }
@@ -86,8 +100,10 @@ fn record() -> Result<Recorded> {
     let _pack = Program::start(Command::new("sh").args(["-c", PACK]), scratch_directory()?)?;
     let hand_on = ["-c", HAND_ON];
     let _hand_on = Program::start(Command::new("python3").args(hand_on), scratch_directory()?)?;
+    let _short_lived =
+        Program::start(Command::new("sh").args(["-c", SHORT_LIVED]), scratch_directory()?)?;
     let raw = RawEvents::start()?;
-    let outcome = (Offwake::profile()?)
+    let running = (Offwake::profile()?)
         .args([
             "-a",
             "-d",
@@ -101,20 +117,30 @@ fn record() -> Result<Recorded> {
             "-o",
             "x.offwake",
         ])
-        .run()?;
+        .start()?;
+    let pid = running.pid();
+    let outcome = running.outcome()?;
     ensure!(outcome.status.success(), "{outcome}");
     let report = outcome.report("x.json")?;
-    let raw = raw.finish(report.interval())?;
+    let traced = raw.finish(report.interval())?;
     let bytes = fs::read(outcome.path("x.offwake"))?;
     let recording = stream::read(&bytes[..], MEMORY)?;
     ensure!(report.loss.records == 0, "records were lost: {:?}", report.loss);
-    Ok(Recorded { raw, report, recording })
+    Ok(Recorded { traced, pid, report, recording })
 }
 
-/// All threads that both saw.
+/// All threads that the trace or offwake saw.
 #[derive(Debug, Default)]
 struct Sum {
     threads: usize,
+    /// Of these, those that were born and ended inside the window.
+    short_lived: usize,
+    /// Of which the trace does not know that they were born, as the process that the kernel hides forked them.
+    unborn: usize,
+    /// The threads that only offwake has, as they slept all along.
+    asleep: usize,
+    /// The threads that only the trace has …
+    absent: Absent,
     wall_ns: u64,
     lost_ns: u64,
     unwoken: usize,
@@ -125,6 +151,51 @@ struct Sum {
     /// The sleeps that only offwake has, of threads whose trace is whole.
     invented: usize,
 }
+
+/// How many threads offwake must not or need not have, by why.
+#[derive(Debug, Default)]
+struct Absent {
+    /// It ended before the window, or was created after it.
+    outside: usize,
+    /// It is of offwake itself, of which nothing is recorded.
+    own: usize,
+    /// It is of the one process that the kernel hides from BPF, from its survey of threads too.
+    hidden: usize,
+    /// It ended as the window opened, or was created as the window closed: the trace has whole microseconds.
+    at_edge: usize,
+}
+
+impl Absent {
+    /// Counts a thread that offwake lacks. Returns whether it may.
+    fn count(&mut self, whose: Whose, raw: &RawThread, window: Interval) -> bool {
+        let lived_ns = raw.wall_ns();
+        let is_at_edge = raw.died_ns.is_some_and(|died| died < window.start_ns + EDGES_NS)
+            || raw.born_ns.is_some_and(|born| born + EDGES_NS > window.end_ns);
+        if lived_ns == 0 {
+            self.outside += 1;
+        } else if whose == Whose::Own {
+            self.own += 1;
+        } else if whose == Whose::Hidden {
+            self.hidden += 1;
+        } else if is_at_edge && lived_ns <= EDGES_NS {
+            self.at_edge += 1;
+        } else {
+            return false;
+        }
+        true
+    }
+}
+
+/// Whose a thread is that offwake lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Own,
+    Hidden,
+    Anybodys,
+}
+
+/// The process that a kernel may hide from BPF: the first one of some virtual machines, which is their agent.
+const HIDDEN: u32 = 1;
 
 /// One thread, or all threads that had one tid after each other, as offwake has it.
 #[derive(Debug, Default)]
@@ -150,9 +221,15 @@ impl Reported {
     }
 }
 
+/// The name of a thread that still lives.
+fn comm(tid: u32) -> Option<String> {
+    fs::read_to_string(format!("/proc/{tid}/comm")).ok()
+}
+
 #[test]
 fn times_and_sleeps_of_all_threads_are_those_that_the_kernel_traced() -> Result<()> {
-    let Recorded { raw, report, recording } = record()?;
+    let Recorded { traced, pid, report, recording } = record()?;
+    let window = report.interval();
     let mut reported: BTreeMap<u32, Reported> = BTreeMap::new();
     for thread in &report.threads {
         reported.entry(thread.tid).or_default().add(thread);
@@ -171,14 +248,46 @@ fn times_and_sleeps_of_all_threads_are_those_that_the_kernel_traced() -> Result<
         }
     }
     let mut sum = Sum::default();
+    let mut created: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
+    for event in &recording.thread_events {
+        created.entry(event.tid.0).or_default().insert(event.created.0);
+    }
+    let own = traced.descendants(pid);
+    // The survey finds every thread that is there: who is not hidden has one at least.
+    let is_hidden = report.threads.iter().all(|thread| thread.tgid != HIDDEN);
     let mut off_by_parts = Vec::new();
-    for (tid, said) in &reported {
-        // Nothing happened to it while the events were traced: it slept.
-        let Some(raw) = raw.get(tid) else {
-            ensure!(said.on_cpu_ns == 0, "the kernel never traced {tid}: {said:?}");
-            continue;
+    let all: BTreeSet<u32> = traced.threads.keys().chain(reported.keys()).copied().collect();
+    for tid in &all {
+        let (raw, said) = match (traced.threads.get(tid), reported.get(tid)) {
+            (Some(raw), Some(said)) => (raw, said),
+            // Nothing happened to it while the events were traced: it slept.
+            (None, said) => {
+                let ran = said.map(|said| said.on_cpu_ns);
+                ensure!(ran == Some(0), "the kernel never traced {tid}: {said:?}");
+                sum.asleep += 1;
+                continue;
+            }
+            (Some(raw), None) => {
+                let whose = match own.contains(tid) {
+                    true => Whose::Own,
+                    false
+                        if is_hidden
+                            && Path::new(&format!("/proc/{HIDDEN}/task/{tid}")).exists() =>
+                    {
+                        Whose::Hidden
+                    }
+                    false => Whose::Anybodys,
+                };
+                let may_be = sum.absent.count(whose, raw, window);
+                ensure!(may_be, "offwake lacks {tid} ({:?}): {raw:?}", comm(*tid));
+                continue;
+            }
         };
+        ensure!(!own.contains(tid), "{tid} is of offwake itself: {said:?}");
         sum.threads += 1;
+        let is_inside =
+            |at: Option<u64>| at.is_some_and(|at| (window.start_ns..window.end_ns).contains(&at));
+        sum.short_lived += usize::from(is_inside(raw.born_ns) && is_inside(raw.died_ns));
         sum.wall_ns += said.wall_ns();
         sum.lost_ns += said.lost_ns;
         let (unwoken, unwoken_ns) = unwoken.get(tid).copied().unwrap_or_default();
@@ -199,11 +308,12 @@ fn times_and_sleeps_of_all_threads_are_those_that_the_kernel_traced() -> Result<
             raw.sleeps.len()
         );
         if raw.untraced_ns == 0 {
+            let mut left: Vec<u64> = raw.sleeps.iter().chain(&raw.sleepless).copied().collect();
+            left.sort_unstable();
             let is_traced = |&&off: &&u64| {
-                let next = raw.sleeps.partition_point(|&at| at + SAME_SWITCH_NS < off);
-                raw.sleeps.get(next).is_some_and(|&at| at <= off + SAME_SWITCH_NS)
+                let next = left.partition_point(|&at| at + SAME_SWITCH_NS < off);
+                left.get(next).is_some_and(|&at| at <= off + SAME_SWITCH_NS)
             };
-            let window = report.interval();
             let inside = |&&off: &&u64| {
                 window.start_ns + SAME_SWITCH_NS <= off && off + SAME_SWITCH_NS <= window.end_ns
             };
@@ -215,11 +325,28 @@ fn times_and_sleeps_of_all_threads_are_those_that_the_kernel_traced() -> Result<
             + EACH_SWITCH_NS * switches.len().max(1) as u64
             + said.lost_ns
             + raw.untraced_ns;
+        let creations = || created.get(tid).into_iter().flatten().copied();
+        let building_ns = raw.born_ns.map_or(0, |born| {
+            let creation = creations().rfind(|&at| at <= born && born <= at + BUILDING_NS);
+            creation.map_or(0, |at| born - at)
+        });
+        // How long it lived before its first event that was traced is not known.
+        let is_unborn =
+            is_hidden && raw.born_ns.is_none() && creations().any(|at| is_inside(Some(at)));
+        sum.unborn += usize::from(is_unborn);
         for (name, said_ns, raw_ns, bearable) in [
             ("ran", said.on_cpu_ns, raw.on_cpu_ns, bearable),
-            ("waited for a CPU", said.runnable_ns, raw.runnable_ns, bearable + unwoken_ns),
+            (
+                "waited for a CPU",
+                said.runnable_ns,
+                raw.runnable_ns,
+                bearable + unwoken_ns + building_ns,
+            ),
             ("slept", said.blocked_ns, raw.blocked_ns, bearable + unwoken_ns),
         ] {
+            if is_unborn && name == "slept" {
+                continue;
+            }
             let off_by = said_ns.abs_diff(raw_ns);
             off_by_parts.push(off_by as f64 / said.wall_ns().max(1) as f64);
             ensure!(
@@ -235,6 +362,9 @@ fn times_and_sleeps_of_all_threads_are_those_that_the_kernel_traced() -> Result<
         off_by_parts.last()
     );
     let Sum { wall_ns, lost_ns, unwoken, untraced_ns, sleeps, missing, invented, .. } = sum;
+    ensure!(sum.short_lived >= ENOUGH_SHORT_LIVED, "hardly any threads ended: {sum:?}");
+    ensure!(sum.unborn * 10 <= sum.short_lived, "many were not seen to be forked: {sum:?}");
+    ensure!(sum.absent.own > 0, "offwake was not traced, this proves little: {sum:?}");
     ensure!(sleeps > 1_000, "hardly anything slept, this proves nothing: {sum:?}");
     ensure!(missing as f64 <= sleeps as f64 * MISSING_SHARE, "sleeps are missing: {sum:?}");
     ensure!(
