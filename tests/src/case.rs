@@ -14,11 +14,12 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{
     clock::ns,
+    gaps::check_gaps_of,
     ground_truth::{Activity, GroundTruth, Log, Player},
     intervals::Interval,
     ledger,
     offwake::{Offwake, Outcome},
-    report::{Report, Thread},
+    report::Report,
     workload::Workload,
 };
 
@@ -43,12 +44,6 @@ pub const RELATIVE: f64 = 0.10;
 
 /// … and absolutely, in ns: a few times the scheduler's slice.
 pub const ABSOLUTE_NS: f64 = 20e6;
-
-/// The part of all roles' time, and of each role's, that may be in gaps. A kernel may hide a process of the machine's
-/// own from BPF, and with it the switch to whoever comes after it on the CPU; when that one came is then known from
-/// the scheduler itself, as soon as it is seen again. In some 40 cases of a second each, beside compilers on all CPUs,
-/// nobody had any.
-const GAPS_SHARE: f64 = 0.005;
 
 /// One workload that was profiled once: what offwake reports of it, and what is true.
 pub struct Case {
@@ -143,23 +138,8 @@ impl Case {
     /// Demands that next to none of the roles' time, and of any role's, is in gaps, and prints what is.
     fn check_gaps(&self) -> Result<()> {
         let tids: BTreeSet<u32> = self.players.values().map(|player| player.tid).collect();
-        let roles = || self.report.threads.iter().filter(|thread| tids.contains(&thread.tid));
-        let lost: u64 = roles().map(Thread::lost_ns).sum();
-        let most = roles().map(Thread::lost_ns).max().unwrap_or(0);
-        let all: u64 = roles().map(|thread| thread.wall_ns).sum();
-        let window = self.report.window.duration_ns;
-        let about = || {
-            let loss = &self.report.loss;
-            format!(
-                "{lost} of {all} ns of all roles are in gaps, {most} of {window} of one: {loss:?}"
-            )
-        };
-        if lost > 0 {
-            println!("{}", about());
-        }
-        ensure!(lost as f64 <= GAPS_SHARE * all as f64, "{}", about());
-        ensure!(most as f64 <= GAPS_SHARE * window as f64, "{}", about());
-        Ok(())
+        let roles = self.report.threads.iter().filter(|thread| tids.contains(&thread.tid));
+        check_gaps_of(&self.report, roles)
     }
 
     /// Puts a workload that still runs and the report of an offwake that has ended side by side.

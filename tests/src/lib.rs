@@ -12,6 +12,7 @@ pub mod cpu_hotplug;
 pub mod docker;
 pub mod folded;
 pub mod full_disk;
+pub mod gaps;
 pub mod gdb;
 pub mod ground_truth;
 pub mod incidents;

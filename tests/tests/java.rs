@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use offwake_tests::{
+    gaps::check_gaps,
     offwake::Offwake,
     paths::scratch_directory,
     programs::Program,
@@ -41,7 +42,9 @@ fn profile_program(program: &Program, duration: &str) -> Result<Report> {
         ])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
-    outcome.report("x.json")
+    let report = outcome.report("x.json")?;
+    check_gaps(&report)?;
+    Ok(report)
 }
 
 /// Returns the shares of the fast thread and of the slow one, and that of which it is not known.

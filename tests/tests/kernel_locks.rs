@@ -8,6 +8,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 use offwake_tests::{
+    gaps::check_gaps,
     offwake::Offwake,
     paths::scratch_directory,
     programs::{Compiled, Program, Source},
@@ -29,6 +30,7 @@ fn check(what: &str, cause: &str, times: [&str; 3]) -> Result<()> {
     let outcome = Offwake::profile()?.args(arguments).run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let report = outcome.report("x.json")?;
+    check_gaps(&report)?;
     drop(program);
     let names = &["holder-0", "holder-1", "holder-2"];
     // A share was off by 0 to 2 points, and 0 to 3 % of the wait were nobody's.

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Result, ensure};
 use offwake_tests::{
+    gaps::check_gaps,
     offwake::Offwake,
     paths::{python_interpreter, scratch_directory},
     programs::{Compiled, Program, Source},
@@ -44,7 +45,9 @@ fn profile(program: &Program) -> Result<Report> {
         ])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
-    outcome.report("x.json")
+    let report = outcome.report("x.json")?;
+    check_gaps(&report)?;
+    Ok(report)
 }
 
 /// Checks whom a thread waits for that wants the lock, if the others have it for so many microseconds.

@@ -23,6 +23,7 @@ use anyhow::{Result, ensure};
 use offwake_tests::{
     blame_accuracy::BlameAccuracy,
     case::at_least,
+    gaps::check_gaps,
     machine_lock::MachineLock,
     offwake::Offwake,
     paths::{programs_directory, scratch_directory, tokio_program},
@@ -232,6 +233,7 @@ fn check_client(
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let report = outcome.report("x.json")?;
+    check_gaps(&report)?;
     let blame = || {
         let waits = report.waits_of(client.pid(), Some("socket"));
         waits.flat_map(|waits| &waits.blame)

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     browser::Browser,
+    gaps::check_gaps,
     offwake::{Offwake, Outcome},
     report::Report,
 };
@@ -89,7 +90,11 @@ pub fn run(incident: &Incident, options: &Options) -> Result<Verdict> {
     let page = outcome.path("x.html");
     let card = if page.is_file() { read_card(&page, &options.card)? } else { None };
     let innocents = match fs::read_to_string(outcome.path("x.json")) {
-        Ok(json) => Some(parties.share_of_innocents(&Report::parse(&json)?)?),
+        Ok(json) => {
+            let report = Report::parse(&json)?;
+            check_gaps(&report)?;
+            Some(parties.share_of_innocents(&report)?)
+        }
         Err(_) => None,
     };
     let summary = outcome.terminal();
