@@ -229,7 +229,7 @@ impl Walker<'_> {
         (1..=MAX_ANSWERING).contains(&answering.len()) && others.all(is_full)
     }
 
-    fn is_any_between(
+    pub(super) fn is_any_between(
         &self,
         thread: ThreadIndex,
         from: Timestamp,

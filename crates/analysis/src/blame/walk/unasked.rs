@@ -1,7 +1,7 @@
 //! The walk through the time before something that nobody was asked for: what it says nothing about, unless
 //! something else tells what the loop waited for.
 
-use offwake_recording::units::Nanos;
+use offwake_recording::units::{Nanos, Tgid};
 
 use crate::timeline::{State, ThreadIndex, WaitIndex};
 
@@ -19,6 +19,9 @@ use super::{
 /// A loop that was awake for at most one part in so many was asleep whenever anything came: what comes
 /// while it is awake wakes nobody, and is not seen.
 const MIN_ASLEEP_PER_AWAKE: u64 = 50;
+
+/// A process with more threads is no server of one loop, and all of them would have to be looked at.
+const MAX_THREADS: usize = 64;
 
 impl Walker<'_> {
     /// Walks the time before an event that nobody was asked for: another client's request. What the
@@ -93,8 +96,20 @@ impl Walker<'_> {
             && process.is_some_and(|process| self.blame.process_wakes.serves_alone(process))
             && is_request_taken
             && self.is_mostly_asleep(leg.thread, rest)
+            && process.is_some_and(|process| self.do_others_sleep(process, leg, rest))
             // Nor would anybody have seen an ask of which the record is lost.
             && self.blame.gaps.last_end(None, self.find_awake_since(rest.from), leg.done).is_none()
+    }
+
+    /// Returns whether no other thread of the loop's process was awake since the waiter may have asked. Where
+    /// several share an epoll, another one may have taken the request, and this one answers by a timer that is due, say.
+    fn do_others_sleep(&self, process: Tgid, leg: &Leg, rest: TimeRange) -> bool {
+        let threads = self.blame.threads_of(process);
+        let asked = self.find_awake_since(rest.from);
+        let is_awake = |state| !matches!(state, State::Blocked(_));
+        threads.len() <= MAX_THREADS
+            && (threads.iter().filter(|&&thread| thread != leg.thread))
+                .all(|&thread| !self.is_any_between(thread, asked, leg.done, is_awake))
     }
 
     /// Returns whether a thread was awake for so little of a stretch that hardly anything can have come
