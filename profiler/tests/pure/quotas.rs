@@ -12,7 +12,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    draw::{edit, live, recording, throttle, ticks},
+    draw::{at, edit, live, recording, throttle, ticks},
     golden::{report as build_report, written},
 };
 
@@ -115,6 +115,39 @@ fn the_quota_is_listed_with_what_the_kernel_counted_and_with_its_threads() {
         (quota.threads[0].thread.comm.as_str(), quota.threads[0].ns),
         ("thread7", ticks(82))
     );
+}
+
+/// Threads 7 and 8 are under one quota, which keeps each from running for a while of its own.
+#[test]
+fn each_thread_under_a_quota_counts_for_as_long_as_it_was_kept_from_running() {
+    let mut r = throttled_thread();
+    live(&mut r, 8, &format!("{}{}####", "#".repeat(70), "r".repeat(26)), 0);
+    throttle(&mut r, 8, 70..90, SHOP);
+    add_quota(&mut r);
+    let report = report(&mut r);
+    let [quota] = report.quotas.as_slice() else { panic!("{:?}", report.quotas) };
+    assert_eq!(quota.throttled_ns, ticks(82 + 20));
+    let threads = quota.threads.iter().map(|it| (it.thread.comm.as_str(), it.ns));
+    assert_eq!(threads.collect::<Vec<_>>(), [("thread7", ticks(82)), ("thread8", ticks(20))]);
+}
+
+/// A thread that is moved while it is throttled was throttled by the quota of the cgroup that it came from.
+#[test]
+fn who_is_moved_while_throttled_was_throttled_by_the_quota_that_it_left() {
+    const NEW: u64 = 41;
+    let mut r = throttled_thread();
+    r.throttles.retain(|throttle| throttle.from.0 < at(50).0);
+    throttle(&mut r, 7, 56..60, NEW);
+    add_quota(&mut r);
+    let mut new = r.quotas[&CgroupId(SHOP)].clone();
+    (new.cgroup, new.path) = (CgroupId(NEW), "/new.slice".to_owned());
+    r.quotas.insert(new.cgroup, new);
+    r.thread_events.iter_mut().for_each(|event| event.cgroup = CgroupId(NEW));
+    let report = report(&mut r);
+    let quotas = report.quotas.iter().map(|quota| (quota.path.as_deref(), quota.throttled_ns));
+    let expected = [(Some("/shop.slice"), ticks(40)), (Some("/new.slice"), ticks(4))];
+    assert_eq!(quotas.collect::<Vec<_>>(), expected);
+    assert!(first(&report).text.contains("/shop.slice"), "{}", first(&report).text);
 }
 
 #[test]

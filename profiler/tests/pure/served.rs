@@ -60,7 +60,8 @@ fn find_request(run: &Run, record: (Tid, u32)) -> Option<Request> {
             && request.asked <= from
             && request.answered.is_none_or(|answered| answered >= from && answered <= to)
     };
-    run.requests.iter().rev().find(of_it).cloned()
+    let answered = |request: &&Request| of_it(request) && request.answered.is_some();
+    run.requests.iter().find(answered).or_else(|| run.requests.iter().find(of_it)).cloned()
 }
 
 /// Checks that no other client is named, nor any worker that had nothing to do with a job.
@@ -101,9 +102,8 @@ fn check(run: &Run, recording: &Recording) -> Result<(), TestCaseError> {
 
 /// Returns whether a part leads through a thread that a request has nothing to do with.
 fn is_innocent(request: &Request, part: &Part) -> bool {
-    let asked = request.asked_in_its_slice.iter().map(|&n| simulator::upstream(n));
-    let involved: BTreeSet<Tid> =
-        request.served_by.iter().copied().chain(asked).map(ThreadId::tid).collect();
+    let threads = request.served_by.iter().chain(&request.asked_in_its_slice).copied();
+    let involved: BTreeSet<Tid> = threads.map(ThreadId::tid).collect();
     part.hops.iter().any(|tid| !involved.contains(tid))
 }
 
@@ -166,6 +166,22 @@ proptest! {
     }
 
     #[test]
+    fn no_other_client_is_blamed_for_a_request_to_threads_that_share_a_loop(
+        scenario in simulator::shared_loops(),
+    ) {
+        let run = run(&scenario);
+        check(&run, &run.recording)?;
+    }
+
+    #[test]
+    fn whatever_is_lost_no_other_client_is_blamed_for_a_request_to_threads_that_share_a_loop(
+        scenario in simulator::shared_loops(), loss in loss(),
+    ) {
+        let run = run(&scenario);
+        check(&run, &loss.apply(&run.recording))?;
+    }
+
+    #[test]
     fn whatever_is_lost_no_other_client_is_blamed_for_a_request_to_a_loop_that_asks_nobody(
         scenario in simulator::loops_of_their_own(), loss in loss(),
     ) {
@@ -219,27 +235,75 @@ proptest! {
     }
 }
 
+/// How the time of requests divides.
+#[derive(Debug, Default)]
+struct Times {
+    all: u64,
+    /// What leads through a server that was not asked, or through another client.
+    of_innocents: u64,
+    by_kind: BTreeMap<&'static str, u64>,
+}
+
+impl Times {
+    fn add(&mut self, run: &Run, recording: &Recording) {
+        for (request, _, parts) in blame_requests(run, recording) {
+            for part in parts.iter().filter(|_| request.answered.is_some()) {
+                *self.by_kind.entry(name(part.kind)).or_default() += part.time.0;
+                self.all += part.time.0;
+                self.of_innocents += if is_innocent(&request, part) { part.time.0 } else { 0 };
+            }
+        }
+    }
+}
+
+fn times_of(
+    scenarios: &impl Strategy<Value = Scenario>,
+    lost: &mut dyn FnMut(Recording) -> Recording,
+) -> Times {
+    let mut runner = TestRunner::deterministic();
+    let mut times = Times::default();
+    for _ in 0..400 {
+        let run = run(&scenarios.new_tree(&mut runner).unwrap().current());
+        times.add(&run, &lost(run.recording.clone()));
+    }
+    // A simulator in which nothing happens would prove nothing.
+    for expected in ["work", "cpu_queue", "timer", "network"] {
+        assert!(times.by_kind.contains_key(expected), "{expected} is not in {times:?}");
+    }
+    times
+}
+
 /// What a loop asks a server that is busy is not seen. Then what came in between from another server may be
 /// taken for it, but seldom; and little is left open.
 #[test]
 fn few_requests_are_blamed_on_a_server_that_was_not_asked() {
-    let mut runner = TestRunner::deterministic();
-    let mut times: BTreeMap<&str, u64> = BTreeMap::new();
-    let (mut all, mut of_innocents) = (0, 0);
-    for _ in 0..400 {
-        let run = run(&simulator::loops().new_tree(&mut runner).unwrap().current());
-        for (request, _, parts) in blame_requests(&run, &run.recording) {
-            for part in parts.iter().filter(|_| request.answered.is_some()) {
-                *times.entry(name(part.kind)).or_default() += part.time.0;
-                all += part.time.0;
-                of_innocents += if is_innocent(&request, part) { part.time.0 } else { 0 };
-            }
-        }
-    }
-    assert!(of_innocents * 50 <= all, "{of_innocents} of {all} ns");
-    assert!(times["event_loop"] * 6 <= all, "too much is left open: {times:?}");
-    // A simulator in which nothing happens would prove nothing.
-    for expected in ["work", "cpu_queue", "timer", "network"] {
-        assert!(times.contains_key(expected), "{expected} is not in {times:?}");
+    let times = times_of(&simulator::loops(), &mut |recording| recording);
+    assert!(times.of_innocents * 50 <= times.all, "{times:?}");
+    assert!(times.by_kind["event_loop"] * 6 <= times.all, "too much is left open: {times:?}");
+}
+
+/// The same where several threads share the loop, requests queue for a connection or are sent right behind each
+/// other, and quotas keep the servers from running.
+#[test]
+fn few_requests_to_a_shared_loop_are_blamed_on_a_server_that_was_not_asked() {
+    let times = times_of(&simulator::shared_loops(), &mut |recording| recording);
+    assert!(times.of_innocents * 50 <= times.all, "{times:?}");
+    assert!(times.by_kind.contains_key("throttled"), "no quota kept a server: {times:?}");
+}
+
+/// And whatever is lost.
+#[test]
+fn few_requests_are_blamed_on_a_server_that_was_not_asked_whatever_is_lost() {
+    for shared in [false, true] {
+        let mut runner = TestRunner::deterministic();
+        let losses = loss();
+        let mut lose = |recording: Recording| {
+            losses.new_tree(&mut runner).unwrap().current().apply(&recording)
+        };
+        let times = match shared {
+            false => times_of(&simulator::loops(), &mut lose),
+            true => times_of(&simulator::shared_loops(), &mut lose),
+        };
+        assert!(times.of_innocents * 50 <= times.all, "shared {shared}: {times:?}");
     }
 }

@@ -24,6 +24,7 @@ fn scripted(cpus: usize, programs: Vec<(usize, Vec<Op>)>, child: Vec<Op>) -> Tru
         attached: 0,
         window: (0, 200),
         quotas: Vec::new(),
+        has_pool: false,
     });
     run.truth
 }

@@ -215,6 +215,9 @@ fn runs_hold_whatever_blame_has_a_rule_for() {
         for record in run.truth.waits() {
             let parts = run.truth.blame(record, ALL_HOPS, Reading::Strict);
             let enders = run.truth.blame(record, 1, Reading::Strict);
+            if parts != run.truth.blame_by_queues(record, ALL_HOPS, Reading::Strict) {
+                seen.insert("a thread that was preempted by whom it had woken".to_owned());
+            }
             let holders = enders.keys().filter(|(leaf, _)| matches!(leaf, Leaf::Work(_)));
             if holders.count() > 1 {
                 seen.insert("two holders of a lock".to_owned());
@@ -233,6 +236,7 @@ fn runs_hold_whatever_blame_has_a_rule_for() {
     for expected in [
         "a wake before the switch-out",
         "two holders of a lock",
+        "a thread that was preempted by whom it had woken",
         "a waker that was created meanwhile",
         "work, 1 hops away",
         "work, 2 hops away",

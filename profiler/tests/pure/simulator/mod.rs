@@ -30,7 +30,7 @@ pub use machine::run;
 pub use program::{Errand, Migration, Op, Outside, Scenario, ThreadPlan, UsedUpQuota};
 pub use records::{put_waits, stretch, waits};
 pub use scenarios::scenario;
-pub use served::{loops, loops_of_their_own, pools, upstream};
+pub use served::{loops, loops_of_their_own, pools, shared_loops};
 pub use servers::Request;
 pub use sums::Sums;
 pub use truth::{Leaf, Parts, Reading, Truth};

@@ -1,6 +1,6 @@
 //! What the threads of a machine do.
 
-use super::ProcessId;
+use super::{ProcessId, ThreadId};
 
 /// Something outside of every thread that ends a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub enum Op {
     AwaitAnswer,
     /// Serves one request of the event loop's, or polls for one.
     Serve,
-    /// Takes what the event loop asked this server, or waits for it.
+    /// Takes what the event loop asked through this connection, or waits for it.
     TakeAsk(usize),
     Reply(usize),
     /// Takes a job out of the pool's queue, or waits for one.
@@ -108,6 +108,24 @@ pub struct Scenario {
     pub window: (u64, u64),
     /// When the quotas of processes are used up.
     pub quotas: Vec<UsedUpQuota>,
+    /// Whether each connection of the event loop's has one request at a time, and further ones queue.
+    pub has_pool: bool,
+}
+
+/// The servers that a loop asks. Connection 0 leads to the first, 1 to the second, 2 to the first …
+pub const UPSTREAMS: usize = 2;
+
+impl Scenario {
+    /// The connections to an upstream that have a thread behind them.
+    pub fn connections(&self, upstream: usize) -> impl Iterator<Item = usize> + '_ {
+        (upstream..).step_by(UPSTREAMS).take_while(|&it| self.thread_behind(it).is_some())
+    }
+
+    /// The thread of an upstream that a connection leads to.
+    pub fn thread_behind(&self, connection: usize) -> Option<ThreadId> {
+        let takes = |plan: &ThreadPlan| plan.program.contains(&Op::TakeAsk(connection));
+        self.threads.iter().position(takes).map(ThreadId)
+    }
 }
 
 /// Whether a woken thread may go to another CPU than the one it left, and an idle CPU take threads

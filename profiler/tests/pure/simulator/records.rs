@@ -11,7 +11,7 @@ use super::{
     ProcessId, START, ThreadId,
     history::{Futex, Queue, WakeSource},
     machine::MOST_THREADS,
-    program::Outside,
+    program::{Outside, UPSTREAMS},
 };
 use crate::{
     draw,
@@ -155,7 +155,7 @@ impl FilesAndStacks {
             let ends = (Through::FromClient(asking), Through::ToClient(serving));
             Through::connect(recording, ends.0, ends.1, 81);
             let ends = (Through::ToUpstream(n), Through::FromUpstream(n));
-            Through::connect(recording, ends.0, ends.1, 90 + n as u16);
+            Through::connect(recording, ends.0, ends.1, 90 + (n % UPSTREAMS) as u16);
         }
         let device = Some(DeviceKind::Storage);
         let disk = InterruptInfo { number: DISK_IRQ, device, handlers: "nvme0q1".to_owned() };

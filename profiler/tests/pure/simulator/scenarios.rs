@@ -196,6 +196,7 @@ pub fn scenario(migration: Migration) -> impl Strategy<Value = Scenario> {
                 attached,
                 window,
                 quotas,
+                has_pool: false,
             }
         })
 }

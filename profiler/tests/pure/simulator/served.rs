@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::{Errand, Migration, Op, Outside, ProcessId, Scenario, ThreadId, ThreadPlan};
-
-/// The servers that a loop asks.
-const UPSTREAMS: usize = 2;
+use super::{
+    Errand, Migration, Op, Outside, ProcessId, Scenario, ThreadPlan, UsedUpQuota,
+    machine::MOST_THREADS, program::UPSTREAMS,
+};
 
 fn thread(process: usize, cpu: usize, program: Vec<Op>) -> ThreadPlan {
     ThreadPlan { process: ProcessId(process), cpu, program, repeats: true }
@@ -50,14 +50,10 @@ fn machine(
                 attached: 0,
                 window: (0, length),
                 quotas: Vec::new(),
+                has_pool: false,
             }
         },
     )
-}
-
-/// The thread of the n-th server that the loop asks.
-pub fn upstream(n: usize) -> ThreadId {
-    ThreadId(1 + n)
 }
 
 /// The same whose clients have it ask nobody.
@@ -81,6 +77,47 @@ pub fn loops() -> impl Strategy<Value = Scenario> {
     let threads = (server(0), server(1), clients)
         .prop_map(|(one, other, clients)| [vec![vec![Op::Serve], one, other], clients].concat());
     machine(threads, |n| n)
+}
+
+/// A client that sends up to three requests before it reads the answers.
+fn pipelining_client() -> impl Strategy<Value = Vec<Op>> {
+    (prop::collection::vec(errand(), 1..4), pause()).prop_map(|(errands, pause)| {
+        let asks = errands.iter().map(|&errand| Op::Ask(errand));
+        let answers = errands.iter().map(|_| Op::AwaitAnswer);
+        asks.clone().chain(answers).chain(pause).collect()
+    })
+}
+
+/// A loop of one to three threads that share its epoll, with one or two threads in each of its servers, each with
+/// a connection of its own. Requests share the first connection to each server, or queue for one. The quotas of
+/// the servers may be used up now and then, and a client may send several requests at once.
+pub fn shared_loops() -> impl Strategy<Value = Scenario> {
+    let server = |connection: usize| {
+        pause().prop_map(move |pause| {
+            [vec![Op::TakeAsk(connection)], pause, vec![Op::Reply(connection)]].concat()
+        })
+    };
+    let servers = [server(0), server(1), server(2), server(3)];
+    let clients = prop::collection::vec(prop_oneof![client(), pipelining_client()], 2..6);
+    let used_up =
+        (1..=UPSTREAMS, 0..600_u64, 1..60_u64).prop_map(|(process, used_up, refilled_after)| {
+            UsedUpQuota { process: ProcessId(process), used_up, refilled_after }
+        });
+    let quotas = prop_oneof![Just(Vec::new()), prop::collection::vec(used_up, 1..12)];
+    let sizes = (1..4_usize, 1..=2_usize, any::<bool>());
+    let machine = machine(Just(Vec::new()), |n| n);
+    (machine, sizes, servers, clients, quotas).prop_map(
+        |(mut machine, (loops, threads, has_pool), servers, clients, quotas)| {
+            // Nobody answers through a second connection where all share the first.
+            let servers = &servers[..if has_pool { UPSTREAMS * threads } else { UPSTREAMS }];
+            let loops = (0..loops).map(|_| (0, vec![Op::Serve]));
+            let servers = servers.iter().enumerate().map(|(n, it)| (1 + n % UPSTREAMS, it.clone()));
+            let clients = clients.into_iter().enumerate().map(|(n, it)| (1 + UPSTREAMS + n, it));
+            let plans = loops.chain(servers).chain(clients).take(MOST_THREADS).enumerate();
+            machine.threads = plans.map(|(cpu, (process, it))| thread(process, cpu, it)).collect();
+            Scenario { quotas, has_pool, ..machine }
+        },
+    )
 }
 
 /// The first threads are the workers, all others their clients.
