@@ -143,6 +143,74 @@ fn a_thread_under_a_quota_is_throttled_by_it() -> Result<()> {
     Ok(())
 }
 
+/// Two threads of one process, on one CPU: the quota keeps each from running.
+#[test]
+fn all_threads_under_a_quota_are_throttled_by_it() -> Result<()> {
+    let quota = QuotaCase::profile("two-spinners", "first", &["first"])?;
+    let named = quota.quota()?;
+    ensure!(named.path.as_deref() == Some(&quota.path), "{named:?}");
+    let own = named.counted.as_ref().context("the kernel's count was not read")?;
+    for role in ["first", "second"] {
+        let thread = quota.thread(role)?;
+        let listed = named.threads.iter().find(|it| it.tid == thread.tid);
+        ensure!(listed.is_some_and(|it| it.ns == thread.throttled_ns), "{role}: {named:?}");
+        // Neither for longer than their queue.
+        let most = (own.throttled_ns as f64 * (1.0 + TOLERANCE)) as u64 + 2 * THROTTLE_NS;
+        ensure!((1..=most).contains(&thread.throttled_ns), "{role}: {thread:?}, {own:?}");
+        ensure!(at_least(thread.throttled_ns, 0.1, thread.wall_ns), "{role}: {thread:?}");
+    }
+    let sum: u64 = named.threads.iter().map(|thread| thread.ns).sum();
+    ensure!(sum == named.throttled_ns, "{named:?}");
+    Ok(())
+}
+
+/// The cgroup inside has a quota that is never used up, and is not named: the outer one's is.
+#[test]
+fn under_nested_quotas_the_one_that_is_used_up_is_named() -> Result<()> {
+    let outer = Cgroup::with_cpu("nested", CPUS)?;
+    let inner = outer.child_with_cpu("inner", 10.0 * CPUS)?;
+    let workload = Workload::start("spinner")?;
+    inner.adopt(workload.role("spinner")?.pid)?;
+    let first = outer.cpu_count()?;
+    offwake_tests::wait_until::wait_until("it to be throttled", || {
+        Ok((outer.cpu_count()?.throttled_periods > first.throttled_periods + 1).then_some(()))
+    })?;
+    let pid = workload.role("spinner")?.pid.to_string();
+    let mut of_inner = None;
+    let case = Case::profile_window(
+        WINDOW,
+        workload,
+        |offwake, _| offwake.args(["--pid", &pid]),
+        || {
+            of_inner = Some(inner.cpu_count()?);
+            Ok(())
+        },
+    )?;
+    let of_inner = of_inner.context("nothing was counted")?;
+    ensure!(of_inner.throttled_periods == 0, "the inner quota was used up: {of_inner:?}");
+    let [quota] = case.report.quotas.as_slice() else {
+        anyhow::bail!("not one quota: {:?}", case.report.quotas)
+    };
+    let name = outer.path().file_name().context("no name")?.to_string_lossy();
+    // Older kernels throttle a queue as a whole, and do not tell for whose quota: the nearest one is named.
+    let path = match kernel_throttles_threads()? {
+        true => format!("/{name}"),
+        false => format!("/{name}/inner"),
+    };
+    ensure!(quota.path.as_deref() == Some(&path), "{path}: {quota:?}");
+    let thread = case.report.thread(case.tid("spinner"))?;
+    ensure!(at_least(thread.throttled_ns, 0.1, thread.wall_ns), "{thread:?}");
+    Ok(())
+}
+
+/// Whether the kernel throttles each thread by itself, as since Linux 6.18.
+fn kernel_throttles_threads() -> Result<bool> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let mut numbers =
+        release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
+    Ok((numbers.next(), numbers.next()) >= (Some(6), Some(18)))
+}
+
 /// Without a quota, it is the hog who holds the CPU.
 #[test]
 fn a_thread_without_a_quota_waits_for_whoever_holds_its_cpu() -> Result<()> {
