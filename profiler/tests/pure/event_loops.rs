@@ -443,6 +443,27 @@ fn an_answer_that_the_loop_read_before_it_slept_is_not_waited_for() {
     assert_eq!(scene.blame(), ticks(&[("work 20", 1), ("event_loop", 17)]));
 }
 
+/// The loop asks U in A's slice, at 5, once more at 12, and V at 11. U's last answer begins the slice at 18; V gets done
+/// in it.
+fn behind_a_connection(life_of_u: &str) -> BTreeMap<String, u64> {
+    Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..####....###.....######", &[A, U, U])
+        .thread(U, RECVFROM, life_of_u, &[LOOP, LOOP, LOOP])
+        .thread(V, RECVFROM, "...........########..###", &[LOOP, LOOP])
+        .blame()
+}
+
+#[test]
+fn what_a_server_is_asked_as_its_answer_comes_may_be_for_whose_request_queued() {
+    // U had been idle: it was asked for A.
+    let idle_before = behind_a_connection(".....######.#######.####");
+    assert_eq!(idle_before, ticks(&[("work 20", 7), ("work 30", 11)]));
+    // Its answer to somebody else came in A's slice, at 3.
+    let busy_before = behind_a_connection("####.######.#######.####");
+    assert_eq!(busy_before, ticks(&[("work 20", 2), ("event_loop", 16)]));
+}
+
 /// The loop asks U for A at 3, and V for B at 9. It is awake from 17 on because V answered, and answers
 /// A at 20.
 fn beside_another_server(life_of_u: &str) -> BTreeMap<String, u64> {

@@ -215,12 +215,28 @@ impl<'b> Walker<'b> {
             };
             let is_for_waiter = |ask: &Ask| self.is_for_waiter(ask, rest, leg);
             match self.blame.find_ask(answer, is_for_waiter) {
-                AskSearch::Found(before) if is_for_waiter(&before) => return false,
+                AskSearch::Found(before) if is_for_waiter(&before) => {
+                    return self.may_follow_answer(&before);
+                }
                 AskSearch::Found(before) => ask = before,
                 AskSearch::Unseen(_) => return true,
             }
         }
         true
+    }
+
+    /// Returns whether the server's answer before came in the slice in which it was asked again. Where requests queue
+    /// for its connection, that answer is as good a reason to ask as what had begun the slice.
+    ///
+    /// ```text
+    /// A     -------------ask--+================================
+    /// loop  ..poll............[ U's answer to B, asks U: for C? ]..poll..
+    /// U     -- works for B -----+...............[ works
+    /// ```
+    fn may_follow_answer(&self, ask: &Ask) -> bool {
+        let begun = self.find_slice_start(ask.asker, ask.at);
+        let waited = self.blame.timeline.blocked_interval(ask.wait);
+        begun.zip(waited).is_some_and(|(begun, waited)| waited.from >= begun.at)
     }
 
     /// Returns whether an ask that woke nobody may have come with another client's request, or with a timer of the
