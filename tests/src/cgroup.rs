@@ -10,9 +10,6 @@ use anyhow::{Context, Result};
 
 use crate::wait_until::wait_until;
 
-/// The period of CPU quotas.
-const PERIOD_US: f64 = 100_000.0;
-
 /// A cgroup that is removed when this is dropped; whoever is left in it by then must be ending.
 pub struct Cgroup {
     path: PathBuf,
@@ -74,6 +71,7 @@ impl Cgroup {
     ///
     /// When there is no CPU controller, or it can't be written to.
     pub fn with_cpu(name: &str, cpus: f64) -> Result<Self> {
+        const PERIOD_US: f64 = 100_000.0;
         let mounts =
             fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
         let name = format!("offwake-test-{}-{name}", std::process::id());
@@ -97,32 +95,6 @@ impl Cgroup {
         let twin = v2.map(|root| Self::make(root.join(&name))).transpose()?;
         cgroup.twin = twin.map(Box::new);
         Ok(cgroup)
-    }
-
-    /// Makes a cgroup inside one with a CPU quota, whose own quota is so many CPUs.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel refuses.
-    pub fn child_with_cpu(&self, name: &str, cpus: f64) -> Result<Self> {
-        let write = |path: PathBuf, value: &str| {
-            fs::write(&path, value).with_context(|| format!("cannot write {}", path.display()))
-        };
-        let v1 = self.path.join("cpu.cfs_quota_us");
-        if !v1.exists() {
-            write(self.path.join("cgroup.subtree_control"), "+cpu")?;
-        }
-        let mut child = self.child(name)?;
-        let quota = format!("{:.0}", cpus * PERIOD_US);
-        if v1.exists() {
-            write(child.path.join("cpu.cfs_period_us"), &PERIOD_US.to_string())?;
-            write(child.path.join("cpu.cfs_quota_us"), &quota)?;
-        } else {
-            write(child.path.join("cpu.max"), &format!("{quota} {PERIOD_US}"))?;
-        }
-        let twin = self.twin.as_ref().map(|twin| twin.child(name)).transpose()?;
-        child.twin = twin.map(Box::new);
-        Ok(child)
     }
 
     /// Makes a cgroup whose processes may read so often a second from a disk, which is told by its numbers: `7:0`.

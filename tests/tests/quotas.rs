@@ -164,53 +164,6 @@ fn all_threads_under_a_quota_are_throttled_by_it() -> Result<()> {
     Ok(())
 }
 
-/// The cgroup inside has a quota that is never used up, and is not named: the outer one's is.
-#[test]
-fn under_nested_quotas_the_one_that_is_used_up_is_named() -> Result<()> {
-    let outer = Cgroup::with_cpu("nested", CPUS)?;
-    let inner = outer.child_with_cpu("inner", 10.0 * CPUS)?;
-    let workload = Workload::start("spinner")?;
-    inner.adopt(workload.role("spinner")?.pid)?;
-    let first = outer.cpu_count()?;
-    offwake_tests::wait_until::wait_until("it to be throttled", || {
-        Ok((outer.cpu_count()?.throttled_periods > first.throttled_periods + 1).then_some(()))
-    })?;
-    let pid = workload.role("spinner")?.pid.to_string();
-    let mut of_inner = None;
-    let case = Case::profile_window(
-        WINDOW,
-        workload,
-        |offwake, _| offwake.args(["--pid", &pid]),
-        || {
-            of_inner = Some(inner.cpu_count()?);
-            Ok(())
-        },
-    )?;
-    let of_inner = of_inner.context("nothing was counted")?;
-    ensure!(of_inner.throttled_periods == 0, "the inner quota was used up: {of_inner:?}");
-    let [quota] = case.report.quotas.as_slice() else {
-        anyhow::bail!("not one quota: {:?}", case.report.quotas)
-    };
-    let name = outer.path().file_name().context("no name")?.to_string_lossy();
-    // Older kernels throttle a queue as a whole, and do not tell for whose quota: the nearest one is named.
-    let path = match kernel_throttles_threads()? {
-        true => format!("/{name}"),
-        false => format!("/{name}/inner"),
-    };
-    ensure!(quota.path.as_deref() == Some(&path), "{path}: {quota:?}");
-    let thread = case.report.thread(case.tid("spinner"))?;
-    ensure!(at_least(thread.throttled_ns, 0.1, thread.wall_ns), "{thread:?}");
-    Ok(())
-}
-
-/// Whether the kernel throttles each thread by itself, as since Linux 6.18.
-fn kernel_throttles_threads() -> Result<bool> {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let mut numbers =
-        release.split(['.', '-']).map_while(|number| number.trim().parse::<u32>().ok());
-    Ok((numbers.next(), numbers.next()) >= (Some(6), Some(18)))
-}
-
 /// Without a quota, it is the hog who holds the CPU.
 #[test]
 fn a_thread_without_a_quota_waits_for_whoever_holds_its_cpu() -> Result<()> {

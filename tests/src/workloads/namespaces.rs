@@ -63,6 +63,8 @@ struct Progress {
     servers_pid: &'static AtomicU32,
     is_built: &'static AtomicU32,
     is_listening: &'static AtomicU32,
+    /// How many of client and server have ended.
+    finished: &'static AtomicU32,
 }
 
 impl Progress {
@@ -136,19 +138,22 @@ fn play(stage: &Stage, network: Network, serve: Serve, ask: Ask) -> Result<()> {
         servers_pid: stage.word()?,
         is_built: stage.word()?,
         is_listening: stage.word()?,
+        finished: stage.word()?,
     };
     let stopped = stage.stopped();
     stage.process(|| {
         let served = serve(server, stopped, &progress);
+        progress.finished.fetch_add(1, SeqCst);
         assert!(served.is_ok(), "the server fails: {served:?}");
     })?;
     stage.process(|| {
         let asked = ask(client, stopped, &progress);
+        progress.finished.fetch_add(1, SeqCst);
         assert!(asked.is_ok(), "the client fails: {asked:?}");
     })?;
     if network != Network::Cable {
         stage.process(|| {
-            let built = be_the_host(stopped, &progress);
+            let built = be_the_host(&progress);
             assert!(built.is_ok(), "the host fails: {built:?}");
         })?;
     }
@@ -159,8 +164,9 @@ fn wait_for_pid(of: &AtomicU32) -> Result<u32> {
     wait_until("another's namespace", || Ok(Some(of.load(SeqCst)).filter(|&pid| pid != 0)))
 }
 
-/// Builds the bridge, and is there until the end: nobody finds a namespace without a process.
-fn be_the_host(stopped: &AtomicU32, progress: &Progress) -> Result<()> {
+/// Builds the bridge, and is there until client and server have ended: the bridge goes with the last
+/// process of its namespace, and the server's last answer with it.
+fn be_the_host(progress: &Progress) -> Result<()> {
     enter_new_namespace()?;
     ip(&["link", "add", "bridge", "type", "bridge"])?;
     for (cable, pid) in [("client", progress.clients_pid), ("server", progress.servers_pid)] {
@@ -182,7 +188,7 @@ fn be_the_host(stopped: &AtomicU32, progress: &Progress) -> Result<()> {
         run("iptables", &["-w", "-t", "nat", "-A", "POSTROUTING", "-j", "MASQUERADE"])?;
     }
     progress.is_built.store(1, SeqCst);
-    while stopped.load(SeqCst) == 0 {
+    while progress.finished.load(SeqCst) < 2 {
         raw::nanosleep(HANGING_SLEEP);
     }
     Ok(())

@@ -146,7 +146,7 @@ impl EntryWriter<'_> {
                 device: None,
             }),
             WakerKey::Interrupt(context) => Some(WakerEntry {
-                kind: wake_context::waker_kind(context),
+                kind: wake_context::interrupt_kind(context),
                 tid: None,
                 tgid: None,
                 comm: None,

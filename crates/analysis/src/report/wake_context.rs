@@ -12,13 +12,13 @@ use super::{BlameEntry, WaitEntry, WakerEntry, WakerKind, describe};
 const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
-/// Returns the kind of a wake's context. An interrupt is one, whether a device or the machine
-/// itself made it.
-pub(super) fn waker_kind(context: WakeContext) -> WakerKind {
+/// Returns the kind of an interrupt's wake. An interrupt is one, whether a device or the machine
+/// itself made it, and also as it ends, in the context of the task that it had stopped.
+pub(super) fn interrupt_kind(context: WakeContext) -> WakerKind {
     match context {
-        WakeContext::Task => WakerKind::Task,
         WakeContext::Softirq(_) => WakerKind::Softirq,
-        WakeContext::Hardirq(_)
+        WakeContext::Task
+        | WakeContext::Hardirq(_)
         | WakeContext::Hrtimer
         | WakeContext::TimerSignal
         | WakeContext::System(_) => WakerKind::Hardirq,
