@@ -37,7 +37,7 @@ use filters::{parser_filter, reader_filter};
 const NOBODY: u32 = 65_534;
 /// How many bytes of memory the process may write to. What it maps of files is not among them.
 const MAX_DATA: u64 = 4 << 30;
-/// The same for the reader, which has one answer at a time. What it copies is not among them.
+/// The same for the reader and the writer, which have one message at a time. What it copies is not among them.
 const MAX_READER_DATA: u64 = 512 << 20;
 /// How many files the process may have open at a time.
 const MAX_OPEN: u64 = 1024;
@@ -130,16 +130,7 @@ pub(crate) fn lacking_parts() -> Vec<&'static str> {
 /// Gives up all that reading other processes does not take. It parses next to nothing, keeps its user,
 /// and the rights to read.
 pub(super) fn lock_in_reader(name: &str) -> io::Result<()> {
-    set_name(&CString::new(name)?)?;
-    close_all_but_standard()?;
-    privileges::restrict_to(Task::Reading);
-    set_no_new_privs(true)?;
-    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    for (resource, limit) in
-        [(Resource::Core, 0), (Resource::Memlock, 0), (Resource::Data, MAX_READER_DATA)]
-    {
-        set_limit(resource, limit)?;
-    }
+    restrict_to_task(name, Task::Reading)?;
     thread::Builder::new().name(name.to_owned()).spawn(exit_with_other_end)?;
     restrict_system_calls(&reader_filter().map_err(io::Error::other)?)
 }
@@ -147,9 +138,14 @@ pub(super) fn lock_in_reader(name: &str) -> io::Result<()> {
 /// Gives up all that writing a file does not take. It keeps its user, and root's right to write anywhere. When
 /// the other end is gone it ends by itself: there may be a file to be removed before.
 pub(super) fn lock_in_writer(name: &str) -> io::Result<()> {
+    restrict_to_task(name, Task::Writing)
+}
+
+/// Gives up all but the user and the rights that a task takes.
+fn restrict_to_task(name: &str, task: Task) -> io::Result<()> {
     set_name(&CString::new(name)?)?;
     close_all_but_standard()?;
-    privileges::restrict_to(Task::Writing);
+    privileges::restrict_to(task);
     set_no_new_privs(true)?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     for (resource, limit) in

@@ -2,6 +2,7 @@
 
 use std::{
     env,
+    ffi::OsStr,
     fs::{self, File},
     net::TcpStream,
     os::{
@@ -12,7 +13,7 @@ use std::{
         },
     },
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
     ptr,
 };
 
@@ -33,6 +34,18 @@ const ITSELF: &str =
 /// Set in the environment of the process that is to lock itself in.
 const IS_CHILD: &str = "OFFWAKE_TEST_LOCKED_IN";
 
+/// Runs a test of this file in a process of its own, which finds `value` in [`IS_CHILD`] and is to lock itself in.
+fn run_in_child(test: &str, value: impl AsRef<OsStr>) -> Output {
+    let (_ours, its) = UnixStream::pair().unwrap();
+    Command::new(env::current_exe().unwrap())
+        // With one test thread, the test runs in the thread that the process begins with.
+        .args([test, "--exact", "--nocapture", "--test-threads=1"])
+        .env(IS_CHILD, value)
+        .stdin(Stdio::from(OwnedFd::from(its)))
+        .output()
+        .unwrap()
+}
+
 /// What is tried and refused. Only x86-64 has `open`, beside `openat`.
 const REFUSED: usize = if cfg!(target_arch = "x86_64") { 33 } else { 28 };
 
@@ -41,14 +54,7 @@ fn who_is_locked_in_can_read_below_usr_and_do_nothing_else() {
     if env::var_os(IS_CHILD).is_some() {
         return try_everything();
     }
-    let (_ours, its) = UnixStream::pair().unwrap();
-    let child = Command::new(env::current_exe().unwrap())
-        // With one test thread, the test runs in the thread that the process begins with.
-        .args([ITSELF, "--exact", "--nocapture", "--test-threads=1"])
-        .env(IS_CHILD, "")
-        .stdin(Stdio::from(OwnedFd::from(its)))
-        .output()
-        .unwrap();
+    let child = run_in_child(ITSELF, "");
     let text = String::from_utf8_lossy(&child.stdout);
     let said: Vec<&str> =
         text.lines().filter_map(|line| line.split_once("tried ")).map(|(_, said)| said).collect();
@@ -69,14 +75,8 @@ fn who_reads_others_can_read_them_and_change_nothing() {
     if env::var_os(IS_CHILD).is_some() {
         return try_to_change_something();
     }
-    let (_ours, its) = UnixStream::pair().unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let child = Command::new(env::current_exe().unwrap())
-        .args([READER, "--exact", "--nocapture", "--test-threads=1"])
-        .env(IS_CHILD, directory.path())
-        .stdin(Stdio::from(OwnedFd::from(its)))
-        .output()
-        .unwrap();
+    let child = run_in_child(READER, directory.path());
     let text = String::from_utf8_lossy(&child.stdout);
     let said: Vec<&str> =
         text.lines().filter_map(|line| Some(line.split_once("tried ")?.1)).collect();
@@ -264,13 +264,7 @@ fn who_stays_root_can_not_read_the_files_of_root() {
         eprintln!("NOT RUN, this takes root: who_stays_root_can_not_…");
         return;
     }
-    let (_ours, its) = UnixStream::pair().unwrap();
-    let child = Command::new(env::current_exe().unwrap())
-        .args([BOUNDED, "--exact", "--nocapture", "--test-threads=1"])
-        .env(IS_CHILD, "")
-        .stdin(Stdio::from(OwnedFd::from(its)))
-        .output()
-        .unwrap();
+    let child = run_in_child(BOUNDED, "");
     let text = String::from_utf8_lossy(&child.stdout);
     assert!(text.contains("tried as 0: FullyEnforced, false"), "{child:?}");
 }
