@@ -16,7 +16,10 @@ use std::{
 };
 
 use offwake_recording::{loss::Diagnostics, units::Tgid};
-use rustix::{fs::Access, io::Errno};
+use rustix::{
+    io::Errno,
+    process::{Pid, test_kill_process},
+};
 
 use super::{
     messages::{FileStat, How, MAX_PAGES, Mappings, PAGE, Reply, Request, Subject},
@@ -246,9 +249,13 @@ pub(crate) fn read_pages(tgid: Tgid, memory: &OwnedFd, pages: &[u64]) -> Vec<Opt
 
 /// Reads the executable mappings of a process. [`Errno::NOENT`] or [`Errno::SRCH`] if it is gone.
 pub(crate) fn read_mappings(tgid: Tgid) -> rustix::io::Result<Mappings> {
-    // Most processes of a shell script have ended by now. This takes 2 us; a question takes 100 us
-    // of two processes' CPU time.
-    rustix::fs::access(format!("/proc/{tgid}"), Access::EXISTS)?;
+    // Most processes of a shell script have ended by now. This is one system call; a question takes
+    // 100 us of two processes' CPU time. `/proc` would not do: with `hidepid`, it hides most
+    // processes from a thread without CAP_SYS_PTRACE.
+    let pid = i32::try_from(tgid.0).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)?;
+    if test_kill_process(pid) == Err(Errno::SRCH) {
+        return Err(Errno::SRCH);
+    }
     let answer = ask(&Subject::Mappings(tgid), Request::ReadMappings { tgid }, &[])?;
     parser::decode(&bytes_of(answer)?).map_err(|_error| Errno::IO)
 }

@@ -464,6 +464,44 @@ fn what_a_server_is_asked_as_its_answer_comes_may_be_for_whose_request_queued() 
     assert_eq!(busy_before, ticks(&[("work 20", 2), ("event_loop", 16)]));
 }
 
+/// Two threads share the loop. One asks U for A at 3, and works on until the end; U answers at 8, and waits for its next
+/// request, which that thread sends at 16. The other answers A in a slice that B has begun, at 12.
+#[test]
+fn who_gives_a_server_its_next_request_has_nothing_to_do_with_its_answer_before() {
+    let other = LOOP + 1;
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[other])
+        .thread(LOOP, EPOLL_WAIT, "..######################", &[A])
+        .thread(other, EPOLL_WAIT, "............############", &[B])
+        .thread(U, RECVFROM, "...#####........########", &[LOOP, LOOP])
+        .thread(B, RECVFROM, "############............", &[])
+        .in_loop_process(&[LOOP, other]);
+    let expected = [("work 20", 1), ("work 30", 5), ("event_loop", 4), ("work 21", 8)];
+    assert_eq!(scene.blame(), ticks(&expected));
+}
+
+/// The same, but all threads of the loop slept at once after U was done: its answer was read, and A waits for
+/// something else.
+#[test]
+fn an_answer_is_read_once_all_threads_of_a_loop_have_slept_at_once() {
+    let other = LOOP + 1;
+    let blame = |life_of_the_first: &str| {
+        let scene = Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[other])
+            .thread(LOOP, EPOLL_WAIT, life_of_the_first, &[A, B])
+            .thread(other, EPOLL_WAIT, "............############", &[B])
+            .thread(U, RECVFROM, "...#####................", &[LOOP])
+            .thread(B, RECVFROM, "############............", &[])
+            .in_loop_process(&[LOOP, other]);
+        scene.blame()
+    };
+    let expected = ticks(&[("event_loop", 10), ("work 21", 8)]);
+    assert_eq!(blame("..########.......#######"), expected);
+    // Awake all the time, it may read U's answer whenever it likes.
+    let expected = ticks(&[("work 20", 1), ("work 30", 5), ("event_loop", 4), ("work 21", 8)]);
+    assert_eq!(blame("..######################"), expected);
+}
+
 /// The loop asks U for A at 3, and V for B at 9. It is awake from 17 on because V answered, and answers
 /// A at 20.
 fn beside_another_server(life_of_u: &str) -> BTreeMap<String, u64> {

@@ -23,6 +23,9 @@ const MAX_ANSWERING: usize = 256;
 /// is from: the loop, awake on another CPU, may be the quicker of the two.
 const DONE_AFTER_ANSWER: Nanos = Nanos(1_000_000);
 
+/// A process with more threads is no server of one loop, and all of them would have to be looked at.
+pub(super) const MAX_THREADS: usize = 64;
+
 impl Walker<'_> {
     /// Returns whether what was asked for the waiter in question got done between the wait's end and the
     /// answer, while the loop was awake for somebody else.
@@ -271,6 +274,8 @@ impl Walker<'_> {
     /// U     ................................[ works, answers C ]..recv..............[ works
     /// ```
     ///
+    /// Where several threads share the loop, any of them may have read it. All have, if all slept at once since.
+    ///
     /// A server that waits for several connections at once may wait before it has answered.
     pub(super) fn is_answer_read(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
         let waits_for_one = || {
@@ -279,16 +284,52 @@ impl Walker<'_> {
                 begins_slice(pattern) && !matches!(pattern.cause, Cause::Poll | Cause::IoUring)
             })
         };
-        let slept = || {
-            let (wait, _) = self.blame.find_slice_wait(leg.thread, rest.to)?;
-            self.blame.timeline.blocked_interval(wait).map(|blocked| blocked.from)
+        let has_asker_slept_since = |done: Timestamp| {
+            let slept = (self.blame.find_slice_wait(leg.thread, rest.to))
+                .and_then(|(wait, _)| self.blame.timeline.blocked_interval(wait));
+            ask.asker == leg.thread && slept.is_some_and(|slept| done <= slept.from)
         };
-        ask.asker == leg.thread
-            && waits_for_one()
-            && self
-                .find_return_to_work_wait(ask)
-                .zip(slept())
-                .is_some_and(|(done, slept)| done <= slept)
+        waits_for_one()
+            && self.find_return_to_work_wait(ask).is_some_and(|done| {
+                has_asker_slept_since(done) || self.have_all_slept_at_once(leg, (done, rest.to))
+            })
+    }
+
+    /// Returns whether at some moment between two all threads of a loop's process slept.
+    ///
+    /// ```text
+    /// one    ..............[ ## ]..........
+    /// other  [ ######### ]............[ ##
+    /// all asleep          ^       ^^^^
+    /// ```
+    fn have_all_slept_at_once(&self, leg: &Leg, (from, to): (Timestamp, Timestamp)) -> bool {
+        let timeline = self.blame.timeline;
+        let Some(process) = timeline.process_of_thread(leg.thread) else { return false };
+        let threads = self.blame.threads_of(process);
+        if threads.len() > MAX_THREADS {
+            return false;
+        }
+        let (mut awake, mut known_since) = (Vec::new(), from);
+        for life in threads.iter().filter_map(|&thread| timeline.thread(thread)) {
+            let newest = life.track.newest_between(from, to);
+            for (n, interval) in newest.take(MAX_SLICE_INTERVALS).enumerate() {
+                if n + 1 == MAX_SLICE_INTERVALS {
+                    known_since = known_since.max(interval.from);
+                }
+                if !matches!(interval.state, State::Blocked(_)) {
+                    awake.push((interval.from, interval.to));
+                }
+            }
+        }
+        awake.sort_unstable();
+        let awake_until =
+            awake.iter().fold(
+                known_since,
+                |until, &(begun, ended)| {
+                    if begun > until { until } else { until.max(ended) }
+                },
+            );
+        awake_until < to
     }
 
     /// Returns whether a thread ended before a moment.

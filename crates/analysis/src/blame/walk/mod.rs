@@ -383,6 +383,9 @@ impl<'b> Walker<'b> {
                     // Only a wait that was over by then can have led to what is walked.
                     let step = if interval.to <= stretch.to {
                         self.walk_work_wait(wait, inside, stretch.until(interval.to), &leg)
+                    } else if self.is_after_answer(wait, at) {
+                        self.push(work::NOT_EXPLAINED, inside.length(), at);
+                        continue;
                     } else {
                         WorkStep::NoWorkWait
                     };

@@ -13,15 +13,13 @@ use super::{
         work_waits::{Expects, WorkWait},
     },
     HopTo, Leg, TimeRange, Walker,
+    done_meanwhile::MAX_THREADS,
     work::{NOT_EXPLAINED, WorkStep},
 };
 
 /// A loop that was awake for at most one part in so many was asleep whenever anything came: what comes
 /// while it is awake wakes nobody, and is not seen.
 const MIN_ASLEEP_PER_AWAKE: u64 = 50;
-
-/// A process with more threads is no server of one loop, and all of them would have to be looked at.
-const MAX_THREADS: usize = 64;
 
 impl Walker<'_> {
     /// Walks the time before an event that nobody was asked for: another client's request. What the
@@ -92,13 +90,23 @@ impl Walker<'_> {
             .is_some_and(|slept| slept.from >= self.find_awake_since(rest.from));
         // An answer that came while the loop was awake would have come unseen.
         let process = self.blame.timeline.process_of_thread(leg.thread);
-        !self.threads.contains(other)
+        !self.is_process_in_chain(other)
             && process.is_some_and(|process| self.blame.process_wakes.serves_alone(process))
             && is_request_taken
             && self.is_mostly_asleep(leg.thread, rest)
             && process.is_some_and(|process| self.do_others_sleep(process, leg, rest))
             // Nor would anybody have seen an ask of which the record is lost.
             && self.blame.gaps.last_end(None, self.find_awake_since(rest.from), leg.done).is_none()
+    }
+
+    /// Returns whether the process of a thread has one that waits for the loop, or is the loop's: several threads may
+    /// send through one connection.
+    fn is_process_in_chain(&self, thread: ThreadIndex) -> bool {
+        let Some(process) = self.blame.timeline.process_of_thread(thread) else {
+            return self.threads.contains(thread);
+        };
+        let threads = self.blame.threads_of(process);
+        threads.len() > MAX_THREADS || threads.iter().any(|&thread| self.threads.contains(thread))
     }
 
     /// Returns whether no other thread of the loop's process was awake since the waiter may have asked. Where

@@ -23,6 +23,7 @@ use super::{
         asks::AskSearch,
         mailboxes::MailboxId,
         pattern_analysis::PatternAnalysis,
+        slices::begins_slice,
         work_waits::{Expects, WorkWait},
     },
     ChainPosition, HopTo, Leg, TimeRange, Walker,
@@ -139,6 +140,19 @@ impl Walker<'_> {
         step
     }
 
+    /// Returns whether a thread of which an answer is walked waits for its next work, in a wait that is not over by the
+    /// end of what is walked. It had answered before, and whoever gave it work later has nothing to do with that.
+    ///
+    /// ```text
+    /// loop   ..poll..[ A: asks U ]........poll........[ a timer, answers A ]
+    /// U      ............[ works ]....waits for work........................[ works for B
+    /// walked             |  U    |     event_loop     |
+    /// ```
+    pub(super) fn is_after_answer(&self, wait: WaitIndex, at: ChainPosition) -> bool {
+        at.expects == Expects::Answer
+            && self.blame.pattern(wait).is_some_and(|(_, pattern)| begins_slice(pattern))
+    }
+
     /// Returns whether a wait, or what it says about the time before, may depend on who waits for the thread, or
     /// on how far back the walk goes.
     pub(super) fn may_be_work_wait(
@@ -153,7 +167,7 @@ impl Walker<'_> {
             return true;
         }
         if interval.to > stretch.to {
-            return false;
+            return self.is_after_answer(wait, at);
         }
         self.blame.pattern(wait).is_some_and(|(_, pattern)| match pattern.work_wait {
             WorkWait::No => at.expects == Expects::Answer && pattern.is_over_timer(),
