@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
@@ -84,6 +85,21 @@ impl Workload {
     /// When there is no such role.
     pub fn role(&self, role: &str) -> Result<&Player> {
         self.ready.roles.get(role).with_context(|| format!("the workload has no role {role}"))
+    }
+
+    /// Waits until the thread that plays `role` is in one of these syscalls.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such role, or it is in none of them by the deadline.
+    pub fn wait_for_call(&self, role: &str, calls: &[libc::c_long]) -> Result<()> {
+        let player = self.role(role)?;
+        let path = format!("/proc/{}/task/{}/syscall", player.pid, player.tid);
+        wait_until("the role to be in its call", || {
+            let call = fs::read_to_string(&path)?;
+            let number = call.split(' ').next().and_then(|number| number.parse().ok());
+            Ok(number.is_some_and(|number| calls.contains(&number)).then_some(()))
+        })
     }
 
     /// The threads that play roles, by role.

@@ -21,8 +21,12 @@ const BEFORE: Duration = Duration::from_secs(4);
 const SLICE: Duration = Duration::from_millis(1500);
 
 fn recorder(workload: &Workload, arguments: &[&str]) -> Result<Running> {
+    recorder_of(&workload.pids(), arguments)
+}
+
+fn recorder_of(pids: &str, arguments: &[&str]) -> Result<Running> {
     Offwake::record()?
-        .args(["--keep", &duration_argument(KEEP), "-p", &workload.pids(), "-o", "x.offwake"])
+        .args(["--keep", &duration_argument(KEEP), "-p", pids, "-o", "x.offwake"])
         .args(arguments)
         .start_recording()
 }
@@ -118,6 +122,55 @@ fn a_wait_that_has_not_ended_writes_a_snapshot_as_soon_as_it_is_too_long() -> Re
     ensure!(report.meta.closed_by == "snapshot", "{:?}", report.meta);
     workload.stop().map(drop)
 }
+
+/// The client had asked, and its server hung, before anybody looked.
+#[test]
+fn a_wait_from_before_the_recording_writes_one_snapshot_with_its_chain() -> Result<()> {
+    let workload = Workload::start("unix-left-hangs")?;
+    let (client, server) = (workload.role("client")?.clone(), workload.role("left")?.clone());
+    workload.wait_for_call("client", &[libc::SYS_read])?;
+    workload.wait_for_call("left", &[libc::SYS_nanosleep])?;
+    let recorder = recorder_of(&client.pid.to_string(), &["--trigger", "wait>700ms"])?;
+    wait_for(&recorder.path("x.1.offwake"))?;
+    // Neither the looks that follow nor the end of the pause trip it once more.
+    thread::sleep(BEFORE);
+    let outcome = recorder.interrupt()?;
+    ensure!(!outcome.path("x.2.offwake").exists(), "{outcome}");
+    let start = format!("(trigger: ow-client {} still waits, for at least ", client.tid);
+    let line = outcome.stdout.lines().find(|line| line.contains(&start));
+    let line = line.with_context(|| format!("no trigger: {outcome}"))?;
+    ensure!(line.ends_with(": since before the recording)"), "{line}");
+    let report = report(&outcome, "x.1.offwake")?;
+    let found = report.findings.first().context("there are findings")?;
+    let tids: Vec<_> = found.chain.iter().map(|hop| hop.tid).collect();
+    ensure!(tids == [Some(client.tid), Some(server.tid)], "{found:#?}");
+    ensure!(found.cause.text.contains("sleeps_without_an_answer"), "{found:#?}");
+    workload.stop().map(drop)
+}
+
+#[test]
+fn who_has_had_nothing_to_do_since_before_the_recording_writes_one_only_by_name() -> Result<()> {
+    let workload = Workload::start("idle-all-along")?;
+    workload.wait_for_call("idle", IN_EPOLL)?;
+    let recorder = recorder(&workload, &["--trigger", "wait>700ms"])?;
+    thread::sleep(BEFORE);
+    let outcome = recorder.interrupt()?;
+    ensure!(!outcome.path("x.1.offwake").exists(), "{outcome}");
+    let recorder = self::recorder(&workload, &["--trigger", "wait>700ms,comm=ow-idle"])?;
+    wait_for(&recorder.path("x.1.offwake"))?;
+    thread::sleep(BEFORE);
+    let outcome = recorder.interrupt()?;
+    ensure!(!outcome.path("x.2.offwake").exists(), "{outcome}");
+    ensure!(outcome.stdout.contains("(trigger: ow-idle "), "{outcome}");
+    workload.stop().map(drop)
+}
+
+/// The syscalls that wait for an epoll. Some machines have no `epoll_wait`.
+const IN_EPOLL: &[libc::c_long] = &[
+    libc::SYS_epoll_pwait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+];
 
 #[test]
 fn a_trigger_with_another_name_is_not_tripped() -> Result<()> {

@@ -90,7 +90,7 @@ impl Collector {
         }
     }
 
-    /// Opens the window: waits that begin from now on can be too long for a trigger.
+    /// Opens the window: waits can be too long for a trigger from now on.
     pub fn open_window(&mut self, start: Timestamp) {
         if self.window_start.is_none() {
             self.window_start = Some(start);
@@ -105,12 +105,12 @@ impl Collector {
         std::mem::take(&mut self.long_waits)
     }
 
-    /// The waits of the last survey that are too long for a trigger already, each once. The survey's
-    /// records are dropped.
-    pub fn take_long_open_waits(&mut self) -> Vec<LongWait> {
+    /// The waits of the last survey that are too long for a trigger already, each once, and none before
+    /// `quiet_until`. The survey's records are dropped.
+    pub fn take_long_open_waits(&mut self, quiet_until: Timestamp) -> Vec<LongWait> {
         let open = std::mem::take(&mut self.open);
         let Some(start) = self.window_start else { return Vec::new() };
-        self.triggers.match_open_waits(&open.waits, start)
+        self.triggers.match_open_waits(&open.waits, start, quiet_until)
     }
 
     /// Takes the records that the last survey has sent. Who serves the filesystems that may be waited

@@ -7,7 +7,7 @@ use std::{
 
 use offwake_recording::units::{Nanos, Timestamp};
 
-use super::{messages::SurveyRequest, trigger::SnapshotPacer};
+use super::{messages::SurveyRequest, snapshot_pacer::SnapshotPacer};
 
 /// How often the thread that waits checks whether the other one is still there.
 const LIVENESS_CHECK: Duration = Duration::from_millis(100);

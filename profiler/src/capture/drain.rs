@@ -114,7 +114,8 @@ impl Drain {
                 control.pacer.request(long_wait);
             }
             if let Some(SurveyRequest::LongOpenWaits) = &request {
-                for long_wait in self.collector.take_long_open_waits() {
+                let quiet_until = control.pacer.quiet_until();
+                for long_wait in self.collector.take_long_open_waits(quiet_until) {
                     control.pacer.request(long_wait);
                 }
                 control.snapshots.complete();

@@ -283,6 +283,17 @@ pub struct LongWait {
     pub at: Timestamp,
     /// Whether the wait was over then.
     pub progress: WaitProgress,
+    /// Whether its beginning is known.
+    pub began: WaitBegin,
+}
+
+/// When a wait began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitBegin {
+    /// While it was recorded.
+    InWindow,
+    /// Earlier: the wait is longer than anybody saw.
+    BeforeWindow,
 }
 
 /// Whether a wait is over.

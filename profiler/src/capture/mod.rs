@@ -26,6 +26,7 @@ mod memory_sink;
 mod messages;
 mod overhead;
 mod sink;
+mod snapshot_pacer;
 mod store;
 mod trigger;
 mod user_stacks;
@@ -53,7 +54,9 @@ use messages::{
     LastLookupResults, Lookup, RecordBatch, RecordingEnd, RecordingStart, SnapshotRequest,
     StoreMessage, SurveyRequest,
 };
-pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCounts, WaitProgress};
+pub use messages::{
+    LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitBegin, WaitCounts, WaitProgress,
+};
 use offwake_analysis::selection::describe_children;
 use offwake_recording::{
     ClosedBy, Meta, ProfilerCost, Window,

@@ -1,21 +1,19 @@
 //! Triggers: waits that are long enough for the flight recorder to write a snapshot.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet},
-    sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use offwake_analysis::timeline::EARLY_WAKE;
+use offwake_analysis::{blame::cause::syscalls, timeline::EARLY_WAKE};
 use offwake_recording::{
-    Begin, End, ThreadEvent, ThreadExit, Wait,
+    Begin, End, Syscall, ThreadEvent, ThreadExit, ThreadKind, Wait,
     units::{Nanos, Tid, Timestamp},
 };
+use profiler_ebpf::syscalls::may_wait_for_lock;
 
-use super::messages::{LongWait, WaitProgress};
-
-/// How long after a wait that was too long the snapshot is taken, so that what followed is in it.
-const AFTERMATH: Nanos = Nanos(100_000_000);
+use super::messages::{LongWait, WaitBegin, WaitProgress};
 
 /// What makes a wait too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,25 +52,40 @@ impl TriggerMatcher {
     /// The wait, if it is one of the target that began inside the window and was longer than a
     /// trigger allows.
     pub fn match_wait(&self, wait: &Wait, window_start: Timestamp) -> Option<LongWait> {
-        self.match_blocked(wait, blocked(wait), WaitProgress::Over, window_start)
+        // Of one that began earlier, nobody knows how long it was.
+        let began = begin(wait, window_start).filter(|&began| began == WaitBegin::InWindow)?;
+        self.match_blocked(wait, blocked(wait), WaitProgress::Over, began)
     }
 
-    /// The waits that have not ended and are longer than a trigger allows already, under the same
-    /// conditions. Each is returned once: `open` are all the waits that are open now.
-    pub fn match_open_waits(&mut self, open: &[Wait], window_start: Timestamp) -> Vec<LongWait> {
+    /// The waits of the target that have not ended and are longer than a trigger allows already, those
+    /// first that say themselves that they hold a thread up. `open` are all the waits that are open now.
+    ///
+    /// Each is returned once. One that is found before `quiet_until` is returned later, if it is still
+    /// open then: the snapshot before does not show that it became too long.
+    pub fn match_open_waits(
+        &mut self,
+        open: &[Wait],
+        window_start: Timestamp,
+        quiet_until: Timestamp,
+    ) -> Vec<LongWait> {
         let mut long_open = HashSet::new();
         let mut new = Vec::new();
         for wait in open.iter().filter(|wait| wait.wake.is_none()) {
+            let Some(began) = begin(wait, window_start) else { continue };
+            // A thread that was asleep when recording began is known to be since then.
             let blocked = wait.on.since(wait.off);
-            let long = self.match_blocked(wait, blocked, WaitProgress::Open, window_start);
+            let long = self.match_blocked(wait, blocked, WaitProgress::Open, began);
             let Some(long) = long else { continue };
             let key = (wait.tid, wait.off);
-            if long_open.insert(key) && !self.long_open.contains(&key) {
-                new.push(long);
+            if self.long_open.contains(&key) {
+                long_open.insert(key);
+            } else if wait.on >= quiet_until && long_open.insert(key) {
+                new.push((!is_held_up(wait), Reverse(blocked), long));
             }
         }
         self.long_open = long_open;
-        new
+        new.sort_by_key(|&(is_unclear, blocked, _)| (is_unclear, blocked));
+        new.into_iter().map(|(.., long)| long).collect()
     }
 
     fn match_blocked(
@@ -80,17 +93,19 @@ impl TriggerMatcher {
         wait: &Wait,
         blocked: Nanos,
         progress: WaitProgress,
-        window_start: Timestamp,
+        began: WaitBegin,
     ) -> Option<LongWait> {
         let shortest = self.triggers.iter().map(|trigger| trigger.longer_than).min()?;
-        let counts = wait.in_target && wait.begin == Begin::Seen && wait.off >= window_start;
-        if blocked <= shortest || !counts {
+        if blocked <= shortest || !wait.in_target {
             return None;
         }
         let comm = self.comms.get(&wait.tid);
+        // A server that has had nothing to do since before the recording says nothing new. Whoever names
+        // its threads wants to hear of them all the same.
+        let is_for_work = began == WaitBegin::BeforeWindow && waits_for_whatever_comes(wait);
         let exceeds = |trigger: &Trigger| {
             blocked > trigger.longer_than
-                && trigger.comm.as_ref().is_none_or(|wanted| comm == Some(wanted))
+                && trigger.comm.as_ref().map_or(!is_for_work, |wanted| comm == Some(wanted))
         };
         self.triggers.iter().any(exceeds).then(|| LongWait {
             tid: wait.tid,
@@ -99,9 +114,68 @@ impl TriggerMatcher {
             blocked,
             at: wait.on,
             progress,
+            began,
         })
     }
 }
+
+/// When a wait began; none if the thread had not run yet.
+fn begin(wait: &Wait, window_start: Timestamp) -> Option<WaitBegin> {
+    match wait.begin {
+        Begin::Seen if wait.off >= window_start => Some(WaitBegin::InWindow),
+        Begin::Seen | Begin::BeforeWindow => Some(WaitBegin::BeforeWindow),
+        Begin::Newborn => None,
+    }
+}
+
+/// Whether a wait says itself that a thread can't go on until another lets it: it is for a lock, or
+/// signals can't end it.
+fn is_held_up(wait: &Wait) -> bool {
+    let is_lock = |call: &Syscall| {
+        syscalls::waits_for_file_lock(call)
+            || matches!(syscalls::name(call), Some("futex" | "futex_time64"))
+                && may_wait_for_lock(&call.args)
+    };
+    wait.state.letter() == 'D' || wait.syscall.as_ref().is_some_and(is_lock)
+}
+
+/// Whether a thread waits for whatever comes next, or for a time of its own, by its call alone: an event
+/// loop, a server without clients, a kernel thread without work.
+fn waits_for_whatever_comes(wait: &Wait) -> bool {
+    if wait.state.letter() != 'S' {
+        return wait.state.letter() == 'I';
+    }
+    if wait.kind == ThreadKind::Kernel {
+        return true;
+    }
+    match wait.syscall.as_ref().and_then(syscalls::name) {
+        // Who polls a single file may have asked something there.
+        Some(call) if syscalls::polls(call) => wait.polled_fd.is_none(),
+        Some(call) => FOR_WHATEVER_COMES.contains(&call),
+        None => false,
+    }
+}
+
+/// The calls in which threads wait for events of any kind, for clients, for signals or for a time.
+const FOR_WHATEVER_COMES: &[&str] = &[
+    "_newselect",
+    "accept",
+    "accept4",
+    "clock_nanosleep",
+    "clock_nanosleep_time64",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "io_uring_enter",
+    "nanosleep",
+    "pause",
+    "pselect6",
+    "pselect6_time64",
+    "rt_sigsuspend",
+    "rt_sigtimedwait",
+    "rt_sigtimedwait_time64",
+    "select",
+];
 
 /// How often to look for open waits that are too long already, if there are triggers: an open wait is
 /// found when it is at most half as long again, and looking at every thread costs little as rarely.
@@ -123,59 +197,11 @@ fn blocked(wait: &Wait) -> Nanos {
     }
 }
 
-/// Decides when a wait that was too long becomes a snapshot, and when that would be one too many.
-#[derive(Debug, Default)]
-pub(super) struct SnapshotPacer(Mutex<PacerState>);
-
-#[derive(Debug, Default)]
-struct PacerState {
-    pause: Nanos,
-    pending: Option<LongWait>,
-    quiet_until: Timestamp,
-    suppressed: u64,
-}
-
-impl SnapshotPacer {
-    /// Leaves at least `pause` between two snapshots.
-    pub fn new(pause: Nanos) -> Self {
-        Self(Mutex::new(PacerState { pause, ..PacerState::default() }))
-    }
-
-    fn with<T>(&self, action: impl FnOnce(&mut PacerState) -> T) -> T {
-        action(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Asks for a snapshot because of this wait.
-    pub fn request(&self, wait: LongWait) {
-        self.with(|state| {
-            if state.pending.is_some() || wait.at < state.quiet_until {
-                state.suppressed += 1;
-            } else {
-                state.pending = Some(wait);
-            }
-        });
-    }
-
-    /// The wait whose snapshot is to be taken now.
-    pub fn take_due(&self, now: Timestamp) -> Option<LongWait> {
-        self.with(|state| {
-            let wait = state.pending.take_if(|wait| wait.at + AFTERMATH <= now)?;
-            state.quiet_until = now + state.pause;
-            Some(wait)
-        })
-    }
-
-    /// How many waits were too long, and too soon after another for a snapshot.
-    pub fn suppressed(&self) -> u64 {
-        self.with(|state| state.suppressed)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use offwake_recording::{
-        Phase, StackRef, TaskState, ThreadEventReason, ThreadKind, ThreadRef, Wake, WakeContext,
+        Phase, StackRef, SyscallTable, TaskState, ThreadEventReason, ThreadRef, Wake, WakeContext,
         units::{CgroupId, Cpu, Tgid},
     };
 
@@ -270,7 +296,7 @@ mod tests {
             ..wait(off, None, on)
         };
         let mut trips = |open: &[Wait]| -> Vec<(u32, u64)> {
-            let long = matcher.match_open_waits(open, start);
+            let long = matcher.match_open_waits(open, start, Timestamp(0));
             assert!(long.iter().all(|long| long.progress == WaitProgress::Open));
             long.iter().map(|long| (long.tid.0, long.blocked.0 / MS)).collect()
         };
@@ -279,10 +305,110 @@ mod tests {
         assert_eq!(trips(&[open(7, 100, 500), open(8, 150, 500)]), [(8, 350)]);
         // The next wait of the same thread is another.
         assert_eq!(trips(&[open(7, 600, 900)]), [(7, 300)]);
-        // It began before the window, is of others, or is over but for a CPU.
-        assert_eq!(trips(&[open(7, 99, 900)]), []);
+        // It is of others, of a thread that has not run yet, or is over but for a CPU.
+        assert_eq!(trips(&[Wait { begin: Begin::Newborn, ..open(7, 100, 900) }]), []);
         assert_eq!(trips(&[Wait { in_target: false, ..open(7, 100, 900) }]), []);
         assert_eq!(trips(&[Wait { end: End::StillOff, ..wait(100, Some(800), 900) }]), []);
+    }
+
+    fn call(number: libc::c_long) -> Option<Syscall> {
+        let number = number.try_into().unwrap();
+        Some(Syscall { table: SyscallTable::Native, number, args: [0; 6] })
+    }
+
+    /// A wait that was going on when recording began.
+    fn since_before(tid: u32, number: libc::c_long, on: u64) -> Wait {
+        Wait {
+            tid: Tid(tid),
+            begin: Begin::BeforeWindow,
+            end: End::StillOff,
+            syscall: call(number),
+            ..wait(99, None, on)
+        }
+    }
+
+    #[test]
+    fn a_wait_from_before_the_window_trips_once_and_for_as_long_as_it_was_seen() {
+        let start = Timestamp(100 * MS);
+        let mut matcher = matcher(None);
+        let mut trips = |on: u64| -> Vec<(u64, WaitBegin)> {
+            let open = [since_before(7, libc::SYS_read, on)];
+            let long = matcher.match_open_waits(&open, start, Timestamp(0));
+            long.iter().map(|long| (long.blocked.0 / MS, long.began)).collect()
+        };
+        assert_eq!(trips(299), []);
+        assert_eq!(trips(400), [(301, WaitBegin::BeforeWindow)]);
+        assert_eq!((trips(500), trips(9_000)), (vec![], vec![]));
+        // Its end says nothing about its length.
+        let over = Wait { end: End::Seen, ..since_before(7, libc::SYS_read, 9_000) };
+        assert_eq!(matcher.match_wait(&over, start), None);
+        // Whoever fell asleep while the window opened.
+        let asleep = Wait { begin: Begin::Seen, ..since_before(8, libc::SYS_read, 900) };
+        let long = matcher.match_open_waits(&[asleep], start, Timestamp(0));
+        assert_eq!(long.iter().map(|long| long.tid).collect::<Vec<_>>(), [Tid(8)]);
+    }
+
+    #[test]
+    fn who_waits_for_work_since_before_the_window_trips_only_by_name() {
+        let start = Timestamp(100 * MS);
+        let trips = |matcher: &mut TriggerMatcher, wait: Wait| {
+            !matcher.match_open_waits(&[wait], start, Timestamp(0)).is_empty()
+        };
+        for idle in
+            [libc::SYS_epoll_pwait, libc::SYS_accept4, libc::SYS_ppoll, libc::SYS_clock_nanosleep]
+        {
+            let open = since_before(7, idle, 900);
+            assert!(!trips(&mut matcher(None), open), "{idle}");
+            let mut named_one = matcher(Some("redis"));
+            named_one.record_name(&named("redis"));
+            assert!(trips(&mut named_one, open), "{idle}");
+            // It began inside the window.
+            let inside = Wait { begin: Begin::Seen, off: start, ..open };
+            assert!(trips(&mut matcher(None), inside), "{idle}");
+        }
+        let polls_one = Wait { polled_fd: Some(3), ..since_before(7, libc::SYS_ppoll, 900) };
+        assert!(trips(&mut matcher(None), polls_one));
+        let in_kernel = Wait { state: TaskState(2), ..since_before(7, libc::SYS_epoll_pwait, 900) };
+        assert!(trips(&mut matcher(None), in_kernel));
+        let kernel_thread = Wait {
+            kind: ThreadKind::Kernel,
+            syscall: None,
+            ..since_before(7, libc::SYS_read, 900)
+        };
+        assert!(!trips(&mut matcher(None), kernel_thread));
+    }
+
+    #[test]
+    fn who_is_held_up_comes_first() {
+        let mut matcher = matcher(None);
+        let open = [
+            since_before(7, libc::SYS_read, 900),
+            Wait { off: Timestamp(0), ..since_before(8, libc::SYS_futex, 900) },
+            since_before(9, libc::SYS_flock, 900),
+        ];
+        let long = matcher.match_open_waits(&open, Timestamp(100 * MS), Timestamp(0));
+        assert_eq!(long.iter().map(|long| long.tid.0).collect::<Vec<_>>(), [9, 8, 7]);
+    }
+
+    #[test]
+    fn what_becomes_too_long_in_a_pause_trips_after_it() {
+        let mut matcher = matcher(None);
+        let (start, quiet_until) = (Timestamp(100 * MS), Timestamp(1_000 * MS));
+        let mut trips = |waits: &[(u32, u64)], on: u64| -> Vec<u32> {
+            let open: Vec<Wait> = (waits.iter())
+                .map(|&(tid, off)| Wait {
+                    tid: Tid(tid),
+                    end: End::StillOff,
+                    ..wait(off, None, on)
+                })
+                .collect();
+            let long = matcher.match_open_waits(&open, start, quiet_until);
+            long.iter().map(|long| long.tid.0).collect()
+        };
+        assert_eq!(trips(&[(7, 100), (8, 500)], 900), [0; 0]);
+        assert_eq!(trips(&[(7, 100), (8, 500)], 1_000), [7, 8]);
+        // The snapshot shows both.
+        assert_eq!(trips(&[(7, 100), (8, 500)], 1_100), [0; 0]);
     }
 
     #[test]
@@ -305,21 +431,5 @@ mod tests {
             let long = matcher.match_wait(&long, Timestamp(0));
             assert_eq!(long.map(|long| long.comm), trips.then(|| comm.to_owned()), "{comm}");
         }
-    }
-
-    #[test]
-    fn a_trip_is_due_after_its_aftermath_and_then_there_is_a_pause() {
-        let pacer = SnapshotPacer::new(Nanos(10_000 * MS));
-        let long =
-            |at: u64| matcher(None).match_wait(&wait(at - 300, None, at), Timestamp(0)).unwrap();
-        let due = |at: u64| pacer.take_due(Timestamp(at * MS)).map(|long| long.at.0 / MS);
-        assert_eq!(due(500), None);
-        pacer.request(long(1_000));
-        pacer.request(long(1_001));
-        assert_eq!((due(1_099), due(1_100), due(1_200)), (None, Some(1_000), None));
-        pacer.request(long(11_099));
-        assert_eq!(due(12_000), None);
-        pacer.request(long(11_100));
-        assert_eq!((due(12_000), pacer.suppressed()), (Some(11_100), 2));
     }
 }

@@ -58,6 +58,7 @@ mod lock_names;
 mod mailboxes;
 #[cfg(target_arch = "x86_64")]
 mod open_pipes;
+mod open_wait_lengths;
 mod open_waits;
 mod outputs;
 #[cfg(target_arch = "x86_64")]

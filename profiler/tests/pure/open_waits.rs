@@ -23,6 +23,7 @@ use crate::{
 
 pub const LENGTH: usize = 3_000;
 const FLOCK: u32 = 73;
+const OPENAT: u32 = 257;
 const WAIT: u64 = 0x80;
 const WAIT_BITSET: u64 = 0x89;
 
@@ -108,7 +109,7 @@ fn owned(r: &mut Recording, waiter: u32, kind: LockKind, owner: u32) {
 }
 
 /// A mutex that one thread wants and another has.
-fn mutex(r: &mut Recording, waiter: u32, owner: u32, function: &str) {
+pub fn mutex(r: &mut Recording, waiter: u32, owner: u32, function: &str) {
     waits_in(r, waiter, "pthread_mutex_lock", function, WAIT);
     owned(r, waiter, LockKind::Mutex, owner);
 }
@@ -256,7 +257,6 @@ fn a_chain_goes_on_over_file_locks_children_and_connections() {
 #[test]
 fn who_spawns_a_child_waits_for_what_the_child_waits_for() {
     const VFORK: u32 = 58;
-    const OPENAT: u32 = 257;
     let mut r = asleep(&[7, 60]);
     let spawns = kernel(&mut r, &["schedule", "wait_for_completion", "wait_for_vfork_done"]);
     change(&mut r, 7, |wait| {
@@ -274,7 +274,7 @@ fn who_spawns_a_child_waits_for_what_the_child_waits_for() {
     });
     let found = &findings(&mut r)[0];
     let told: Vec<_> = found.chain.iter().map(|hop| (hop.tid.unwrap().0, &*hop.what)).collect();
-    let opens = "waits until somebody opens the other end of a FIFO";
+    let opens = "waits until a writer opens its FIFO";
     assert_eq!(told, [(7, "waits for its child thread60 60"), (60, opens)]);
     assert_eq!(found.cause.text, format!("thread60 60 {opens} in redirect_output"));
     // Of two children, one may have nothing to do with it.
@@ -291,9 +291,20 @@ fn who_opens_a_fifo_beside_others_that_work_may_be_idle() {
     let mut r = asleep(&[7]);
     live(&mut r, 8, &"#".repeat(LENGTH), 0);
     let opens = kernel(&mut r, &["schedule", "wait_for_partner", "fifo_open", "do_dentry_open"]);
-    change(&mut r, 7, |wait| wait.kernel_stack = opens);
-    in_process(&mut r, 8, &[7, 8]);
-    assert!(findings(&mut r).iter().all(|found| !found.still_waiting));
+    let mut opens_for = |flags: u64| {
+        change(&mut r, 7, |wait| {
+            wait.kernel_stack = opens;
+            wait.syscall = syscall(OPENAT, [0, 0, flags, 0, 0, 0]);
+        });
+        in_process(&mut r, 8, &[7, 8]);
+        findings(&mut r)
+    };
+    let (read_only, write_only) = (0, 1);
+    assert!(opens_for(read_only).iter().all(|found| !found.still_waiting));
+    // Who writes has something to say.
+    let found = &opens_for(write_only)[0];
+    let waits = "waits until a reader opens its FIFO";
+    assert!(found.still_waiting && found.text.contains(waits), "{found:#?}");
 }
 
 #[test]
@@ -319,7 +330,7 @@ fn a_holder_of_many_threads_is_named_as_a_process() {
 }
 
 /// Has a thread wait at a socket whose other end `peer` has, in a call with this number.
-fn waits_at_socket(r: &mut Recording, tid: u32, call: u32, role: SocketRole, peer: u32) {
+pub fn waits_at_socket(r: &mut Recording, tid: u32, call: u32, role: SocketRole, peer: u32) {
     let inode = u64::from(tid);
     let socket = tcp(r, inode, "127.0.0.1:4000", "127.0.0.1:5432");
     let Some(OpenFile::Socket(end)) = r.files.files.get_mut(&socket) else { unreachable!() };

@@ -7,13 +7,15 @@ use offwake_analysis::{
     report::{Report, summary},
 };
 use offwake_recording::{
-    CpuQuota, QuotaCount, Recording,
+    CpuQuota, QuotaCount, Recording, SocketRole,
     units::{CgroupId, Nanos, Timestamp},
 };
 
 use crate::{
     draw::{at, edit, live, recording, throttle, ticks},
+    fixtures::RECVFROM,
     golden::{report as build_report, written},
+    open_waits::{LENGTH, waits_at_socket},
 };
 
 const SHOP: u64 = 40;
@@ -216,4 +218,39 @@ fn who_waits_for_a_throttled_thread_waits_for_the_quota_and_for_nobody_who_ran_m
         "{}",
         finding.text
     );
+}
+
+/// Thread 7 waits for an answer of 60, which computes for so much of each period and is throttled then. The
+/// window ends in a throttle, or as the server runs. Returns what is said of 60.
+fn last_hop(on_cpu: usize, ends_throttled: bool) -> String {
+    const PERIOD: usize = 100;
+    let mut r = recording(LENGTH);
+    live(&mut r, 7, &format!("#{}", "_".repeat(LENGTH - 1)), 0);
+    let (runs, throttled) = ("#".repeat(on_cpu), "r".repeat(PERIOD - on_cpu));
+    let (period, first_throttle) = match ends_throttled {
+        true => (format!("{runs}{throttled}"), on_cpu),
+        false => (format!("{throttled}{runs}"), 0),
+    };
+    live(&mut r, 60, &period.repeat(LENGTH / PERIOD), 0);
+    for begin in (first_throttle..LENGTH).step_by(PERIOD) {
+        throttle(&mut r, 60, begin..begin + PERIOD - on_cpu, SHOP);
+    }
+    add_quota(&mut r);
+    waits_at_socket(&mut r, 7, RECVFROM, SocketRole::Asking, 60);
+    let report = report(&mut r);
+    let found = first(&report);
+    assert_eq!(found.kind, FindingKind::StillWaiting, "{found:#?}");
+    assert!(found.lines.iter().any(|line| line.is_cause && found.cause.text.contains(&line.text)));
+    found.chain.last().expect("a chain").what.clone()
+}
+
+#[test]
+fn an_open_chain_names_the_quota_that_keeps_its_last_thread_from_running() {
+    let throttled =
+        "has not answered: is throttled by the CPU quota of /shop.slice: 20 ms in 100 ms";
+    for ends_throttled in [true, false] {
+        assert_eq!(last_hop(20, ends_throttled), throttled, "{ends_throttled}");
+        // It works for most of the time.
+        assert_eq!(last_hop(70, ends_throttled), "has not answered: runs on a CPU");
+    }
 }

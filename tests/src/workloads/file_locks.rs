@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::{raw, stage::Stage};
+use super::{asleep, owned_locks, raw, stage::Stage};
 use crate::{clock::compute, ground_truth::Activity};
 
 /// What a holder then does without the lock, so that another one gets it.
@@ -116,6 +116,49 @@ fn hold(stage: &Stage, [holder, waiter]: [&'static str; 2]) -> Result<()> {
         released.store(1, SeqCst);
         raw::futex_wake(released, 1);
     })
+}
+
+/// Two processes have a file locked each, and want that of the other: `flock` does not mind.
+pub(super) fn flock_deadlock(stage: &Stage) -> Result<()> {
+    lock_crosswise(stage, FileLock::Whole)
+}
+
+/// The same with locks of open file descriptions, of which the kernel finds no deadlocks either.
+pub(super) fn ofd_deadlock(stage: &Stage) -> Result<()> {
+    lock_crosswise(stage, FileLock::OfOpenFile)
+}
+
+/// The argument names the directory of the files.
+fn lock_crosswise(stage: &Stage, kind: FileLock) -> Result<()> {
+    let directory = Path::new(stage.argument()?);
+    let paths = ["ledger", "vault"].map(|name| directory.join(name));
+    for path in &paths {
+        File::create(path).with_context(|| format!("cannot make {}", path.display()))?;
+    }
+    let roles = [(stage.role("left")?, "ow-left"), (stage.role("right")?, "ow-right")];
+    let locked = stage.word()?;
+    for (n, (role, comm)) in roles.into_iter().enumerate() {
+        let (own, others) = (&paths[n], &paths[1 - n]);
+        stage.process(|| {
+            asleep::end_upon_alarm();
+            let open = |path| {
+                let file = OpenOptions::new().read(true).write(true).open(path);
+                let Ok(file) = file else { panic!("cannot open the file: {file:?}") };
+                file
+            };
+            let (own, others) = (open(own), open(others));
+            role.claim(comm);
+            waits_for_lock(&own, kind);
+            owned_locks::wait_for_all(locked, 2);
+            role.waits(|| wants_the_others_file(&others, kind));
+        })?;
+    }
+    stage.play(|| roles.iter().for_each(|(role, _)| asleep::alarm(role)))
+}
+
+#[inline(never)]
+fn wants_the_others_file(file: &File, kind: FileLock) {
+    waits_for_lock(file, kind);
 }
 
 #[inline(never)]

@@ -28,6 +28,7 @@ mod full_pipes;
 mod futex_handoff;
 mod held_back;
 mod held_locks;
+mod hung;
 mod hunger;
 mod inode_locks;
 mod lines;
@@ -154,7 +155,16 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("asleep-in-a-timer", asleep::in_a_timer),
     ("asleep-behind-a-middle", asleep::behind_a_middle),
     ("deadlock", owned_locks::deadlock),
+    ("deadlock-of-three", owned_locks::deadlock_of_three),
     ("deadlock-of-processes", owned_locks::deadlock_of_processes),
+    ("flock-deadlock", file_locks::flock_deadlock),
+    ("ofd-lock-deadlock", file_locks::ofd_deadlock),
+    ("unix-left-hangs", hung::unix_left),
+    ("unix-right-hangs", hung::unix_right),
+    ("server-that-computes", hung::computing),
+    ("idle-all-along", hung::idle),
+    ("fifo-without-reader", hung::fifo_without_reader),
+    ("fifo-without-writer", hung::fifo_without_writer),
     ("mutex-held-by-left", owned_locks::mutex_held_by_left),
     ("mutex-held-by-right", owned_locks::mutex_held_by_right),
     ("mutexes-in-a-row", owned_locks::in_a_row),

@@ -23,29 +23,35 @@ const NAP: Duration = Duration::from_millis(500);
 
 /// Two threads have a mutex each, and want that of the other.
 pub(super) fn deadlock(stage: &Stage) -> Result<()> {
-    let mutexes = [(); 2].map(|()| PthreadMutex::unlocked(Protocol::Plain));
-    let [mine, yours] = mutexes;
-    let (mine, yours) = (mine?, yours?);
-    let locked = stage.word()?;
-    let cast = [
-        (stage.role("left")?, "ow-left", Arc::clone(&mine), Arc::clone(&yours)),
-        (stage.role("right")?, "ow-right", Arc::clone(&yours), Arc::clone(&mine)),
-    ];
-    for (role, comm, own, others) in cast {
+    put_in_a_ring(stage, &["left", "right"])
+}
+
+/// Three threads have a mutex each, and each wants that of the next one.
+pub(super) fn deadlock_of_three(stage: &Stage) -> Result<()> {
+    put_in_a_ring(stage, &["left", "middle", "right"])
+}
+
+fn put_in_a_ring(stage: &Stage, names: &[&'static str]) -> Result<()> {
+    let mutexes = (names.iter())
+        .map(|_| PthreadMutex::unlocked(Protocol::Plain))
+        .collect::<Result<Vec<_>>>()?;
+    let roles = names.iter().map(|name| stage.role(name)).collect::<Result<Vec<_>>>()?;
+    let (locked, count) = (stage.word()?, u32::try_from(names.len())?);
+    for (n, (role, name)) in roles.into_iter().zip(names).enumerate() {
+        let own = Arc::clone(&mutexes[n]);
+        let others = Arc::clone(&mutexes[(n + 1) % names.len()]);
+        let comm = format!("ow-{name}");
         stage.thread(move || {
-            role.claim(comm);
+            role.claim(&comm);
             own.lock();
-            wait_for_both(locked);
+            wait_for_all(locked, count);
             role.waits(|| wants_the_other(&others));
             others.unlock();
         })?;
     }
     // A plain mutex of the GNU C library does not mind who unlocks it. The thread whose mutex is given
-    // away here does not unlock it any more, and neither does the other one: nobody wants it.
-    stage.play(|| {
-        mine.unlock();
-        yours.unlock();
-    })
+    // away here does not unlock it any more, and neither does another one: nobody wants it.
+    stage.play(|| mutexes.iter().for_each(|mutex| mutex.unlock()))
 }
 
 /// The same between two processes, with mutexes in memory that they share.
@@ -62,7 +68,7 @@ pub(super) fn deadlock_of_processes(stage: &Stage) -> Result<()> {
         stage.process(|| {
             role.claim(comm);
             own.0.lock();
-            wait_for_both(locked);
+            wait_for_all(locked, 2);
             role.waits(|| wants_the_other(&others.0));
             others.0.unlock();
         })?;
@@ -79,11 +85,16 @@ struct SharedMutex(PthreadMutex);
 // SAFETY: all zero is a mutex that nobody has, and it is shared by its own functions alone.
 unsafe impl Zeroed for SharedMutex {}
 
-fn wait_for_both(locked: &AtomicU32) {
+/// Waits until so many have locked what they have.
+pub(super) fn wait_for_all(locked: &AtomicU32, count: u32) {
     locked.fetch_add(1, SeqCst);
-    raw::futex_wake(locked, 2);
-    while locked.load(SeqCst) < 2 {
-        raw::futex_wait(locked, 1);
+    raw::futex_wake(locked, count);
+    loop {
+        let so_far = locked.load(SeqCst);
+        if so_far >= count {
+            break;
+        }
+        raw::futex_wait(locked, so_far);
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use offwake_recording::units::Nanos;
+use offwake_recording::{OpenFile, units::Nanos};
 
 use crate::{
     blame::{
@@ -15,9 +15,12 @@ use crate::{
 };
 
 use super::{
+    kernel_waits::KernelWait,
     meaning::{SharedMeaning, SleepMeaning},
     model::{FindingHop, FindingLine},
-    open_chains::{Awaited, Link, LockCall, OpenChain, OpenChainEnd, OpenWaitGraph, Owner},
+    open_chains::{
+        Awaited, FifoEnd, Link, LockCall, OpenChain, OpenChainEnd, OpenWaitGraph, Owner,
+    },
     who,
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
@@ -65,17 +68,24 @@ impl ChainTeller<'_> {
         let is_stopped = place > 0 && self.graph.is_stopped(thread);
         let thread_name = hop.thread_name.clone().filter(|_| !is_stopped);
         let lock = chain.links.get(place).filter(|link| link.awaited.is_lock());
-        let futex = lock.and_then(|_| self.futex(thread));
-        let (waited_on, addition) = (futex.clone(), futex);
+        let thing = lock.and_then(|link| self.locked_thing(thread, link.awaited));
+        let (waited_on, addition) = (thing.clone(), thing);
         Some(FindingHop { tid, thread_name, waited_on, addition, ..hop })
     }
 
-    /// Names the futex that a thread waits on, by its address: a debugger tells which lock that is.
-    fn futex(&self, thread: ThreadIndex) -> Option<String> {
+    /// Names what the lock is on that a thread waits for: the file, or the futex by its address, as a debugger
+    /// tells which lock that is.
+    fn locked_thing(&self, thread: ThreadIndex, awaited: Awaited) -> Option<String> {
         let wait = self.graph.open_wait(thread)?;
         let whole = self.blame.recording().waits.get(wait.0 as usize)?;
         match cause::waited_on(&whole, self.blame.cause(wait))? {
             WaitedOn::Futex { address, .. } => Some(format!("futex {address:#x}")),
+            WaitedOn::File { file, .. } if awaited == Awaited::FileLock => {
+                match self.blame.recording().files.files.get(&file)? {
+                    OpenFile::Named(name) => Some(text::terminal(name)),
+                    OpenFile::Socket(_) => None,
+                }
+            }
             WaitedOn::File { .. } => None,
         }
     }
@@ -201,24 +211,33 @@ impl ChainTeller<'_> {
         }
     }
 
-    /// Returns what a thread did at the end. One that another thread has on a CPU just then works all the same, if
-    /// it has been on one for longer than in line for one since it last slept.
+    /// Returns what a thread did at the end. Of one that did not sleep, the very last moment says little: it
+    /// works if it has been on a CPU for longer than in line for one since it last slept, and is throttled if
+    /// it has been so for longer than either.
     fn last_state(&self, thread: ThreadIndex) -> Option<State> {
         let track = &self.blame.timeline().thread(thread)?.track;
         let last = track.iter().next_back()?.state;
-        if !matches!(last, State::Runnable(_)) {
-            return Some(last);
-        }
-        let (mut on_cpu, mut queued) = (Nanos(0), Nanos(0));
+        let (mut on_cpu, mut queued, mut throttled) = (Nanos(0), Nanos(0), Nanos(0));
+        let mut throttle = None;
         for interval in track.iter().rev() {
             let length = interval.to.since(interval.from);
             match interval.state {
                 State::OnCpu => on_cpu += length,
                 State::Runnable(_) => queued += length,
-                State::Blocked(_) | State::Throttled(_) | State::Lost | State::Summed(_) => break,
+                State::Throttled(_) => {
+                    throttled += length;
+                    throttle = throttle.or(Some(interval.state));
+                }
+                State::Blocked(_) | State::Lost | State::Summed(_) => break,
             }
         }
-        Some(if on_cpu >= queued { State::OnCpu } else { last })
+        let mostly_throttled = throttle.filter(|_| throttled > on_cpu.max(queued));
+        Some(match last {
+            State::Blocked(_) | State::Lost | State::Summed(_) => last,
+            _ if mostly_throttled.is_some() => return mostly_throttled,
+            State::Runnable(_) if on_cpu < queued => last,
+            State::OnCpu | State::Runnable(_) | State::Throttled(_) => State::OnCpu,
+        })
     }
 
     /// Says what a thread did at the end that waits for nobody that is known, and in which function.
@@ -248,9 +267,10 @@ impl ChainTeller<'_> {
                     {
                         format!("waits {AT_CONDITION}")
                     }
-                    _ => match stop {
-                        Some(stop) => stop.describe(self.graph.stop_origin(thread)),
-                        None => writer.words.sleep(&meaning, program, None, None),
+                    _ => match (stop, self.awaited_fifo_end(thread, &meaning)) {
+                        (Some(stop), _) => stop.describe(self.graph.stop_origin(thread)),
+                        (None, Some(end)) => end.describe().to_owned(),
+                        (None, None) => writer.words.sleep(&meaning, program, None, None),
                     },
                 };
                 // Where a thread was stopped does not say why.
@@ -258,7 +278,9 @@ impl ChainTeller<'_> {
                 (what, function)
             }
             Some(State::Runnable(_)) => (format!("waits {}", words::for_a_cpu(None)), None),
-            Some(State::Throttled(_)) => ("is throttled".to_owned(), None),
+            Some(State::Throttled(_)) => {
+                (writer.words.throttled_by(std::iter::once(&thread)), None)
+            }
             Some(State::OnCpu) => {
                 let label = writer.meanings.work_label(self.blame.sampled_work(thread));
                 ("runs on a CPU".to_owned(), label.map(|label| label.function.to_string()))
@@ -282,6 +304,16 @@ impl ChainTeller<'_> {
         // Where a thread was stopped does not say why.
         let waits_for_lock = meaning.lock().is_some() && meaning.stop.is_none();
         (is_end && waits_for_lock).then_some(UNKNOWN_HOLDER)
+    }
+
+    /// Returns which end of a FIFO somebody has to open, if a thread waits for that.
+    pub(super) fn awaited_fifo_end(
+        &self,
+        thread: ThreadIndex,
+        meaning: &SleepMeaning,
+    ) -> Option<FifoEnd> {
+        let is_for_fifo = meaning.kernel == Some(KernelWait::OpenFifo);
+        is_for_fifo.then(|| self.graph.awaited_fifo_end(thread)).flatten()
     }
 
     pub(super) fn wait_function(

@@ -136,7 +136,8 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
         found.push(Found { finding, hops, coverage });
     }
     let target_program = programs.name_only_process();
-    Findings { target_program, ..rank(found, smaller, active, &activity) }
+    let leads_from = open_waits::shortest_leading(window);
+    Findings { target_program, ..rank(found, smaller, leads_from, active, &activity) }
 }
 
 /// Returns for each root whether the chains of roots that matter more tell of its waits already.
@@ -166,10 +167,12 @@ fn add_inner_nodes(node: &Node, inside: &mut HashMap<RootKey, Nanos>) {
     }
 }
 
-/// Ranks what was found. `smaller` is what is no finding, and in pictures nevertheless.
+/// Ranks what was found. `smaller` is what is no finding, and in pictures nevertheless; open waits that
+/// are shorter than `leads_from` come by time.
 fn rank(
     mut found: Vec<Found>,
     smaller: Vec<HopBox>,
+    leads_from: Nanos,
     active: Nanos,
     activity: &Activity<'_>,
 ) -> Findings {
@@ -177,10 +180,10 @@ fn rank(
         // What takes the time comes by time, on a CPU or off; the rest comes before or after it.
         let class = match finding.kind {
             FindingKind::Deadlock => 0,
-            FindingKind::StillWaiting => 1,
+            FindingKind::StillWaiting if finding.longest_ns >= leads_from => 1,
             FindingKind::Throttled => 2,
             FindingKind::CpuStarvation => 3,
-            FindingKind::Wait | FindingKind::OnCpu => 4,
+            FindingKind::StillWaiting | FindingKind::Wait | FindingKind::OnCpu => 4,
             FindingKind::Sleep => 5,
         };
         // A cause that is known helps more than one that is not.

@@ -27,6 +27,7 @@ mod found;
 mod fuse_servers;
 mod hop_tree;
 mod kernel_waits;
+mod last_owners;
 mod less_known;
 mod meaning;
 mod memory_waits;

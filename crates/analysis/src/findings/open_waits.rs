@@ -26,17 +26,31 @@ use super::{
     chain_words::{ChainTeller, Position, UNKNOWN_HOLDER},
     found::{Coverage, Found},
     kernel_waits::KernelWait,
+    last_owners,
     meaning::SleepMeaning,
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
-    open_chains::{Awaited, Link, LockCall, OpenChain, OpenWaitGraph, Owner},
+    open_chains::{Awaited, FifoEnd, OpenChain, OpenWaitGraph, Owner},
     root::{RootKey, WaitRoot},
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
-/// What had waited for less than this when the window ended is nothing unusual.
-const MIN_OPEN: Nanos = Nanos(1_000_000_000);
-/// The part of the window that does as well, where the window is short.
-const MIN_OPEN_SHARE: f64 = 0.4;
+/// An open wait this long is a finding, whatever the window is.
+const LONG: Nanos = Nanos(1_000_000_000);
+/// The part of the window that does as well, where the window is short: so long are the waits whose
+/// owners are looked up (`MIN_SHARE` in `profiler/src/lock_owners`).
+const MIN_SHARE: f64 = 0.1;
+/// The part of a short window from which on an open wait comes before what took longer. The end of a
+/// window cuts off something of nearly every target: of five requests of 0.2 s in a second, one is open.
+const LEADING_SHARE: f64 = 0.4;
+
+/// Returns how long an open wait has to be to come before what took longer.
+pub(super) fn shortest_leading(window: Nanos) -> Nanos {
+    LONG.min(share_of(window, LEADING_SHARE))
+}
+
+fn share_of(window: Nanos, share: f64) -> Nanos {
+    Nanos((window.0 as f64 * share) as u64)
+}
 
 /// The open waits that mean the same.
 #[derive(Clone, Default)]
@@ -171,17 +185,24 @@ pub(super) fn find_stuck(
     window: Nanos,
     is_anything_else: bool,
 ) -> Vec<StuckThreads> {
-    let least = MIN_OPEN.min(Nanos((window.0 as f64 * MIN_OPEN_SHARE) as u64));
+    let least = LONG.min(share_of(window, MIN_SHARE));
     let mut stuck = Vec::new();
     for (key, wait) in &open.0 {
         let is_dead = !is_anything_else && is_of_first_thread(wait, timeline);
         for (chain, wait) in split_by_owner(wait, graph) {
             let is_held_up = chain.links.first().is_some_and(|link| link.awaited.is_lock())
-                || wait.threads().all(|thread| graph.waits_for_room(thread));
+                || wait.threads().all(|thread| graph.waits_for_room(thread))
+                || key.1.kernel == Some(KernelWait::OpenFifo)
+                    && wait.threads().all(|thread| graph.waits_for_reader(thread));
             let proof = match (is_stuck(key, &wait) || is_held_up, is_dead) {
                 (true, _) => Proof::Wait,
                 (false, true) => Proof::Silence,
                 (false, false) => continue,
+            };
+            let least = match proof {
+                Proof::Wait => least,
+                // That nothing happened says little of a moment: a server without requests has many.
+                Proof::Silence => shortest_leading(window),
             };
             if wait.longest() >= least && !is_usual(key, &wait, ended) {
                 stuck.push(StuckThreads { key: key.clone(), wait, chain, proof });
@@ -247,7 +268,7 @@ fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
     }
 }
 
-fn is_lock(meaning: &SleepMeaning) -> bool {
+pub(super) fn is_lock(meaning: &SleepMeaning) -> bool {
     meaning.lock().is_some()
 }
 
@@ -307,13 +328,18 @@ fn describe(
     };
     let link = chain.links.first();
     let what = match (link, chain.threads.first()) {
-        (Some(link), Some(&thread)) if link.awaited != Awaited::Answer => {
+        (Some(link), Some(&thread))
+            if link.awaited != Awaited::Answer || meaning.role == Some(SocketRole::Asking) =>
+        {
             teller.link(thread, link, Position::First, writer)
         }
         _ => match (meaning.cause, is_lock(meaning), waited_on.len()) {
             (Cause::Futex, true, 2..) => "wait for different locks".to_owned(),
             (Cause::Futex, false, _) => "waits for another thread".to_owned(),
-            _ => writer.words.sleep(meaning, *program, None, None),
+            _ => match awaited_fifo_end(wait, meaning, teller) {
+                Some(end) => end.describe().to_owned(),
+                None => writer.words.sleep(meaning, *program, None, None),
+            },
         },
     };
     let function = meaning.label.as_ref().map(|label| label.function.to_string());
@@ -348,7 +374,7 @@ fn describe(
     let who = match (hops.last(), unknown) {
         (Some(last), Some(unknown)) => format!("{}: {unknown}", describe_hop(last)),
         (Some(last), None) => describe_hop(last),
-        (None, _) => match name_last_owner(wait, link, teller, recording, writer) {
+        (None, _) => match last_owners::name_last_owner(wait, link, teller, recording, writer) {
             Some(who) => {
                 lines.push(FindingLine::without_function(who.clone(), share, true));
                 if let Some(Owner::Process(process)) = link.map(|link| &link.owner) {
@@ -362,7 +388,7 @@ fn describe(
                 }
                 who
             }
-            None => match say_unknown_owner(wait, meaning, teller) {
+            None => match last_owners::say_unknown_owner(wait, meaning, teller) {
                 Some(unknown) => {
                     at_lock = wait.threads().next().filter(|_| unknown == UNKNOWN_HOLDER);
                     lines.push(FindingLine::without_function(unknown.to_owned(), share, false));
@@ -410,60 +436,19 @@ fn describe(
     }
 }
 
+/// Returns which end of a FIFO somebody has to open, if all threads wait for the same one.
+fn awaited_fifo_end(
+    wait: &OpenWait,
+    meaning: &SleepMeaning,
+    teller: ChainTeller<'_>,
+) -> Option<FifoEnd> {
+    let mut ends = wait.threads().map(|thread| teller.awaited_fifo_end(thread, meaning));
+    let first = ends.next()??;
+    ends.all(|end| end == Some(first)).then_some(first)
+}
+
 /// Returns the thread's number, if there is only one.
 fn only_tid(threads: &BTreeSet<ThreadIndex>, timeline: &Timeline) -> Option<Tid> {
     let only = threads.first().filter(|_| threads.len() == 1)?;
     timeline.thread(*only).map(|life| life.tid)
-}
-
-/// Names who could end the waits, where that one's own waits are not known: a process of many threads,
-/// or one that was not recorded.
-fn name_last_owner(
-    wait: &OpenWait,
-    link: Option<&Link>,
-    teller: ChainTeller<'_>,
-    recording: &Recording,
-    writer: &FindingWriter<'_>,
-) -> Option<String> {
-    let peer = || {
-        wait.waited_on().iter().find_map(|on| match on {
-            WaitedOn::File { file, .. } => recording.files.socket(*file)?.peers.first().cloned(),
-            WaitedOn::Futex { .. } => None,
-        })
-    };
-    let silent_peer = || {
-        let peer = peer()?;
-        Some(format!("{} {} has not answered", text::terminal(&peer.comm), peer.tgid))
-    };
-    let Some(link) = link else { return silent_peer() };
-    let owner = || Some(teller.owner(wait.threads().next()?, &link.owner, writer));
-    match link.awaited {
-        Awaited::Answer => silent_peer(),
-        Awaited::Lock | Awaited::WriteLock | Awaited::FileLock | Awaited::KernelLock(_) => {
-            Some(format!("held by {}", owner()?))
-        }
-        Awaited::Accept | Awaited::Data | Awaited::Room => {
-            Some(format!("{} {}", owner()?, link.awaited.describe_missing()?))
-        }
-        Awaited::ThreadEnd | Awaited::Child => Some(format!("{} has not ended", owner()?)),
-    }
-}
-
-/// Says that nobody knows who could end the waits, where one would ask.
-fn say_unknown_owner(
-    wait: &OpenWait,
-    meaning: &SleepMeaning,
-    teller: ChainTeller<'_>,
-) -> Option<&'static str> {
-    let is_at_condition = meaning.cause == Cause::Futex
-        && !is_lock(meaning)
-        && wait.threads().all(|thread| teller.graph.lock_call(thread) == Some(LockCall::Condition));
-    match (is_lock(meaning), wait.waited_on().len()) {
-        (_, _) if is_at_condition => {
-            Some("a condition variable has no owner: who should signal it is not known")
-        }
-        (true, 2..) => Some("who holds the locks is not known: maybe each other, a deadlock"),
-        (true, _) => Some(UNKNOWN_HOLDER),
-        (false, _) => None,
-    }
 }

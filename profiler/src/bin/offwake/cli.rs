@@ -169,9 +169,10 @@ pub struct Record {
 
     /// Write a snapshot when a thread of the target was blocked for longer than this: wait>200ms,
     /// or wait>200ms,comm=NAME for threads of that name. Open waits count too; offwake notices them
-    /// within 1s after TIME, or within half of TIME if that is longer. Without comm, idle threads
-    /// that wait for work trigger as well. May be given several times. The next snapshot comes no
-    /// sooner than one --keep time later (10s if --keep is a size)
+    /// within 1s after TIME, or within half of TIME if that is longer. A wait from before the
+    /// recording counts from its start. Without comm, idle threads that wait for work trigger as
+    /// well, unless they have waited since before the recording. May be given several times. The
+    /// next snapshot comes no sooner than one --keep time later (10s if --keep is a size)
     #[arg(long, value_name = "wait>TIME[,comm=NAME]", value_parser = parse_trigger, requires = "keep")]
     pub trigger: Vec<Trigger>,
 

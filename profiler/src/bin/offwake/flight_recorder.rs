@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use clap::error::ErrorKind;
 use offwake::{
     capture::{
-        LongWait, SnapshotReason, WaitProgress,
+        LongWait, SnapshotReason, WaitBegin, WaitProgress,
         flight_recorder::{FlightRecorder, FlightRecorderPlan, Retention, SnapshotEvent},
     },
     writer_process::Place,
@@ -99,9 +99,14 @@ fn print_event(event: SnapshotEvent) {
 
 fn describe_wait(wait: &LongWait) -> String {
     let LongWait { tid, comm, blocked, .. } = wait;
-    let waited = match wait.progress {
-        WaitProgress::Over => "waited",
-        WaitProgress::Open => "still waits, for",
-    };
-    format!("{} {tid} {waited} {blocked}", on_one_line(comm))
+    let comm = on_one_line(comm);
+    match (wait.progress, wait.began) {
+        (WaitProgress::Over, _) => format!("{comm} {tid} waited {blocked}"),
+        (WaitProgress::Open, WaitBegin::InWindow) => {
+            format!("{comm} {tid} still waits, for {blocked}")
+        }
+        (WaitProgress::Open, WaitBegin::BeforeWindow) => {
+            format!("{comm} {tid} still waits, for at least {blocked}: since before the recording")
+        }
+    }
 }

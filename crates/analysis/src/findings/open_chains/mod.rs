@@ -10,6 +10,7 @@
 //! never from who ended earlier waits. Where a process is known and has several threads, the chain ends
 //! with that process: any of its threads could be the one.
 
+mod fifos;
 mod kernel_locks;
 mod links;
 mod lock_calls;
@@ -30,6 +31,7 @@ use crate::{
     timeline::{State, ThreadIndex, Timeline, WaitIndex},
 };
 
+pub(super) use fifos::FifoEnd;
 pub(super) use lock_calls::LockCall;
 
 /// The most hops that are followed.
