@@ -13,6 +13,7 @@ mod links;
 mod msrv;
 mod privileged_tests;
 mod run;
+mod seeds;
 mod test;
 mod vm;
 
@@ -73,6 +74,14 @@ enum Task {
         #[arg(default_value_t = 600)]
         seconds: u32,
     },
+    /// Run the property tests with other inputs than `test`, which always has the same
+    Seeds {
+        /// How many sets of inputs
+        #[arg(default_value_t = 10)]
+        count: u32,
+        /// Run only tests whose names contain this
+        filter: Option<String>,
+    },
     /// Take what the golden tests and the programs are now as what they shall be
     Bless,
 }
@@ -90,6 +99,9 @@ fn main() -> ExitCode {
         Task::Bench { arguments } => bench::bench(&arguments),
         Task::Incidents { arguments } => incidents::run(&arguments),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds).map(|()| ExitCode::SUCCESS),
+        Task::Seeds { count, filter } => {
+            seeds::search(count, filter.as_deref()).map(|()| ExitCode::SUCCESS)
+        }
         Task::Bless => bless::bless().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

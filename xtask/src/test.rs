@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow};
 
 use crate::{
     dependencies::{self, Advisories},
-    disk_space, fuzz, glossary, instructions, links, msrv, privileged_tests, vm,
+    disk_space, fuzz, glossary, instructions, links, msrv, privileged_tests, seeds, vm,
 };
 use xtask::{
     apt, build, command,
@@ -139,6 +139,7 @@ fn run_unit_tests() -> anyhow::Result<()> {
     for package in PACKAGES_OF_USER_SPACE.iter().chain(&["profiler-ebpf"]) {
         test.args(["--package", package]);
     }
+    seeds::fix(&mut test);
     command::run(&mut test)
 }
 
