@@ -71,6 +71,17 @@ pub fn cut_chars(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
+/// Cuts a path to `width` characters. Its end says more than its beginning: `…/data/orders.db`.
+pub fn cut_path(path: &str, width: usize) -> String {
+    let length = path.chars().count();
+    if length <= width {
+        return path.to_owned();
+    }
+    let kept: String = path.chars().skip(length - width.saturating_sub(1)).collect();
+    let whole_names = kept.find('/').and_then(|slash| kept.get(slash..));
+    format!("…{}", whole_names.unwrap_or(&kept))
+}
+
 /// Splits a text at the last space that leaves at most `width` characters before it; cuts it there if
 /// there is none.
 pub fn split_at_space(text: &str, width: usize) -> (String, String) {
@@ -91,7 +102,7 @@ pub fn split_at_space(text: &str, width: usize) -> (String, String) {
 
 #[cfg(test)]
 mod tests {
-    use super::{cut_chars, folded, split_at_space, terminal};
+    use super::{cut_chars, cut_path, folded, split_at_space, terminal};
 
     #[test]
     fn names_are_made_harmless() {
@@ -100,6 +111,11 @@ mod tests {
         assert_eq!(terminal("a\u{202e}b"), "a\\x202eb");
         assert_eq!(cut_chars("abcdef", 4), "abc…");
         assert_eq!(cut_chars("abcd", 4), "abcd");
+        assert_eq!(cut_path("/srv/data/orders.db", 16), "…/data/orders.db");
+        assert_eq!(cut_path("/srv/data/orders.db", 13), "…/orders.db");
+        assert_eq!(cut_path("/srv/data/orders.db", 6), "…rs.db");
+        assert_eq!(cut_path("unix /run/app.sock", 9), "…app.sock");
+        assert_eq!(cut_path("/srv", 4), "/srv");
     }
 
     #[test]

@@ -182,9 +182,16 @@ fn a_lock_with_priority_inheritance_is_one_whatever_its_functions_are_called() {
     }
 }
 
-/// Thread 7 asks SQLite for a lock until the end, process 60 sleeps meanwhile, and the kernel's list
-/// says that this process waits for that one.
-fn asks_for_a_held_database(waiter: u32) -> Finding {
+/// What thread 7 sleeps for at the end.
+#[derive(Clone, Copy)]
+enum LastSleep {
+    ForLock,
+    OfItsOwn,
+}
+
+/// Thread 7 asks SQLite for a lock, process 60 sleeps meanwhile, and the kernel's list says at the end that process
+/// `waiter` has a database open that this one has locked.
+fn asks_for_a_held_database(waiter: u32, last_sleep: LastSleep) -> Finding {
     let mut r = recording(100);
     let life = format!("{}#{}", format!("#{}r", ".".repeat(30)).repeat(2), "_".repeat(35));
     live(&mut r, 7, &life, 0);
@@ -192,12 +199,17 @@ fn asks_for_a_held_database(waiter: u32) -> Finding {
     let library = ["libsqlite3.so.0 +1000", "libsqlite3.so.0 sqlite3_step"];
     let asks = ["libc.so.6 clock_nanosleep", library[0], library[1], "app save_order", "app main"];
     let asks = user(&mut r, 7, &asks);
+    let naps = user(&mut r, 7, &["libc.so.6 clock_nanosleep", "app main"]);
     let has = user(&mut r, 60, &["libc.so.6 clock_nanosleep", "app fetch_prices", "app main"]);
     let nap = kernel(&mut r, &["schedule", "do_nanosleep", "hrtimer_nanosleep"]);
     edit(&mut r, |waits| {
         for wait in waits {
             wait.syscall = syscall(CLOCK_NANOSLEEP, [0; 6]);
-            wait.user_stack = if wait.tid.0 == 7 { asks } else { has };
+            wait.user_stack = match (wait.tid.0, last_sleep, wait.wake) {
+                (7, LastSleep::OfItsOwn, None) => naps,
+                (7, ..) => asks,
+                _ => has,
+            };
             wait.kernel_stack = nap;
             if let Some(wake) = &mut wait.wake {
                 wake.context = WakeContext::Hrtimer;
@@ -216,7 +228,7 @@ fn asks_for_a_held_database(waiter: u32) -> Finding {
 
 #[test]
 fn who_has_the_lock_of_a_sqlite_database_is_named_if_the_kernels_list_says_so() {
-    let found = asks_for_a_held_database(7);
+    let found = asks_for_a_held_database(7, LastSleep::ForLock);
     let last = found.lines.last().unwrap();
     assert_eq!(last.text, "thread60 60 holds it: sleeps", "{found:#?}");
     assert_eq!(last.function.as_deref(), Some("fetch_prices"));
@@ -224,9 +236,18 @@ fn who_has_the_lock_of_a_sqlite_database_is_named_if_the_kernels_list_says_so() 
     // Who asks for it is not the cause; who holds it at the end may not have had it all the time.
     assert!(found.lines.iter().all(|line| !line.is_cause), "{found:#?}");
     // Of another process's locks it says nothing.
-    let found = asks_for_a_held_database(8);
+    let found = asks_for_a_held_database(8, LastSleep::ForLock);
     assert_eq!(found.lines.last().unwrap().text, "who holds the lock is not known", "{found:#?}");
     assert!(found.lines.iter().all(|line| !line.is_cause), "{found:#?}");
+}
+
+#[test]
+fn who_has_the_lock_is_named_also_if_nobody_asks_for_it_just_at_the_end() {
+    let found = asks_for_a_held_database(7, LastSleep::OfItsOwn);
+    assert!(found.text.ends_with("holds it: sleeps in fetch_prices"), "{found:#?}");
+    assert!(found.lines.iter().all(|line| !line.is_cause), "{found:#?}");
+    let found = asks_for_a_held_database(8, LastSleep::OfItsOwn);
+    assert_eq!(found.lines.last().unwrap().text, "who holds the lock is not known", "{found:#?}");
 }
 
 /// What is said of thread 7, which waits in this stack for 8, which works.

@@ -25,6 +25,9 @@ use super::{
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
+/// The most characters of what a lock is on, behind the function that wants it.
+const MAX_THING: usize = 32;
+
 /// The most hops of a chain that are told.
 const MAX_TOLD: usize = 16;
 
@@ -69,7 +72,8 @@ impl ChainTeller<'_> {
         let thread_name = hop.thread_name.clone().filter(|_| !is_stopped);
         let lock = chain.links.get(place).filter(|link| link.awaited.is_lock());
         let thing = lock.and_then(|link| self.locked_thing(thread, link.awaited));
-        let (waited_on, addition) = (thing.clone(), thing);
+        let addition = thing.as_deref().map(|thing| text::cut_path(thing, MAX_THING));
+        let waited_on = thing;
         Some(FindingHop { tid, thread_name, waited_on, addition, ..hop })
     }
 

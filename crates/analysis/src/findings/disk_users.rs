@@ -235,5 +235,5 @@ fn path_of(recording: &Recording, file: FileId) -> Option<String> {
 }
 
 fn cut_path(path: &str) -> String {
-    text::cut_chars(&text::terminal(path), MAX_PATH)
+    text::cut_path(&text::terminal(path), MAX_PATH)
 }

@@ -20,9 +20,12 @@ pub(super) fn name_holder(
     teller: ChainTeller<'_>,
     writer: &mut FindingWriter<'_>,
 ) {
-    let polling =
-        root.node.threads.keys().copied().filter(|&thread| teller.graph.polls_for_lock(thread));
-    let chain = polling.map(|thread| teller.graph.follow(thread)).find(|it| !it.links.is_empty());
+    let asking = || root.node.threads.keys().copied();
+    let polling = asking().filter(|&thread| teller.graph.polls_for_lock(thread));
+    // Who still asks for it at the end says more than who does something else by then.
+    let chain = (polling.map(|thread| teller.graph.follow(thread)))
+        .find(|it| !it.links.is_empty())
+        .or_else(|| asking().find_map(|thread| teller.graph.follow_polled_lock(thread)));
     let (text, function) = match &chain {
         None => (UNKNOWN_HOLDER.to_owned(), None),
         Some(chain) => match (teller.hop(chain, 1, writer), chain.links.first()) {

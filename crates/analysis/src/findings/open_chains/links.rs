@@ -25,7 +25,7 @@ impl OpenWaitGraph<'_> {
         let wait = self.recording.waits.get(index.0 as usize)?;
         match self.blame.cause(index) {
             Cause::FileLock => self.file_lock_link(&wait),
-            Cause::Timer if self.polls_for_lock(thread) => self.polled_lock_link(&wait),
+            Cause::Timer if self.polls_for_lock(thread) => self.polled_lock_link(wait.tgid),
             Cause::Child => self.child_link(&wait),
             Cause::Socket => self.answer_link(&wait),
             Cause::Pipe => self.pipe_link(&wait),
@@ -80,9 +80,9 @@ impl OpenWaitGraph<'_> {
     /// A lock on a file that the thread asks for now and then. The recorder names the process, and the
     /// file that it has open and that somebody else has locked; nothing but the process tells that
     /// it is this thread's, so no other of its threads may wait for such a lock in the kernel.
-    fn polled_lock_link(&self, wait: &Wait) -> Option<Link> {
+    pub(super) fn polled_lock_link(&self, process: Tgid) -> Option<Link> {
         let is_in_kernel = |lock: &AwaitedFileLock| {
-            let threads = self.living.get(&wait.tgid).map_or(&[][..], Vec::as_slice);
+            let threads = self.living.get(&process).map_or(&[][..], Vec::as_slice);
             threads.iter().filter_map(|&thread| self.open_wait(thread)).any(|open| {
                 let file = self.recording.waits.get(open.0 as usize).and_then(|open| open.file);
                 self.blame.cause(open) == Cause::FileLock
@@ -91,7 +91,7 @@ impl OpenWaitGraph<'_> {
             })
         };
         let mut holders = (self.recording.file_locks.iter())
-            .filter(|lock| lock.waiter == Some(wait.tgid) && !is_in_kernel(lock))
+            .filter(|lock| lock.waiter == Some(process) && !is_in_kernel(lock))
             .map(|lock| &lock.holder);
         let holder = holders.next()?.as_ref()?;
         let is_one = holders.all(|other| other.as_ref() == Some(holder));

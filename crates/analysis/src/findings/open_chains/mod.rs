@@ -321,6 +321,30 @@ impl<'a> OpenWaitGraph<'a> {
         OpenChain { threads, links, end }
     }
 
+    /// Follows the chain from who has the lock at the end that a thread asked for now and then. At the end, the thread
+    /// may do something else.
+    ///
+    /// ```text
+    /// booking  asks, sleeps, asks, sleeps, has it, sleeps 200 ms |  the window's end
+    /// import   has the lock ---------------------- ) ( has it ---|--
+    /// ```
+    pub(super) fn follow_polled_lock(&self, asking: ThreadIndex) -> Option<OpenChain> {
+        let process = self.timeline.thread(asking)?.tgid;
+        let link = self.polled_lock_link(process)?;
+        let (mut threads, mut links) = (vec![asking], vec![link]);
+        let Some(&Link { owner: Owner::Thread(holder), .. }) = links.first() else {
+            return Some(OpenChain { threads, links, end: OpenChainEnd::Owner });
+        };
+        let rest = self.follow(holder);
+        threads.extend(rest.threads);
+        links.extend(rest.links);
+        let end = match rest.end {
+            OpenChainEnd::Cycle(place) => OpenChainEnd::Cycle(place + 1),
+            end => end,
+        };
+        Some(OpenChain { threads, links, end })
+    }
+
     /// Finds the deadlocks that threads of the target are in, or wait for: a chain into each, and the
     /// threads of the target whose chains lead there.
     pub(super) fn find_deadlocks(&self) -> Vec<Deadlock> {
