@@ -160,18 +160,22 @@ fn longest_threshold(entry: &OverheadEntry, steps: &[DetailStep]) -> Option<Nano
     thresholds.max()
 }
 
-/// Describes by how much the limit was exceeded with everything given up; none if it never was.
+/// Describes by how much the limit was exceeded although detail was given up; none if it was held.
 fn describe_excess(entry: &OverheadEntry) -> Option<String> {
-    let is_last = |stretch: &&DetailStretchEntry| {
-        DetailStep::VARIANTS.last().is_some_and(|last| stretch.step == last.name())
+    let last = DetailStep::VARIANTS.last().map(|last| last.name());
+    let took = |is_meant: &dyn Fn(&str) -> bool| {
+        let (mut cost, mut limit, mut cpu_time) = (Nanos(0), Nanos(0), Nanos(0));
+        for stretch in entry.stretches.iter().filter(|stretch| is_meant(stretch.step)) {
+            cost += stretch.kernel_ns + stretch.own_ns;
+            limit += stretch.limit_ns.unwrap_or_default();
+            cpu_time += stretch.cpu_time_ns;
+        }
+        (cost > limit).then(|| percent(cost, cpu_time))
     };
-    let (mut cost, mut limit, mut cpu_time) = (Nanos(0), Nanos(0), Nanos(0));
-    for stretch in entry.stretches.iter().filter(is_last) {
-        cost += stretch.kernel_ns + stretch.own_ns;
-        limit += stretch.limit_ns.unwrap_or_default();
-        cpu_time += stretch.cpu_time_ns;
-    }
-    (cost > limit).then(|| format!(", but it took {} without stacks", percent(cost, cpu_time)))
+    let without_stacks = took(&|step| Some(step) == last);
+    without_stacks.map(|took| format!(", but it took {took} without stacks")).or_else(|| {
+        Some(format!(", but it took {}", took(&|step| step != DetailStep::Full.name())?))
+    })
 }
 
 #[cfg(test)]
@@ -239,6 +243,10 @@ mod tests {
         assert!(words.contains("10.0%, but it took 15.0% without stacks) from"), "{words}");
         let held = entry(&[stretch(0, 10, DetailStep::NoStacks, 90_000_000)]);
         assert!(!describe_given_up(&held, start).unwrap().contains("but it took"));
+        // Not everything was given up.
+        let over = entry(&[stretch(0, 10, DetailStep::FewerChecks, 150_000_000)]);
+        let words = describe_given_up(&over, start).unwrap();
+        assert!(words.contains("10.0%, but it took 15.0%) from"), "{words}");
     }
 
     #[test]

@@ -25,6 +25,9 @@ impl Step {
     /// The last one, which gives up most.
     pub const LAST: Self = Self(STEPS_BEFORE + SUMMED_BELOW.len() + SUMMED_WITHOUT_STACKS.len());
 
+    /// The last one with all stacks of longer waits.
+    pub const LAST_WITH_STACKS: Self = Self(STEPS_BEFORE + SUMMED_BELOW.len() - 1);
+
     /// What the step gives up, and above which length of a wait it does not.
     pub fn describe(self) -> (DetailStep, Option<Nanos>) {
         match self.0 {
@@ -74,6 +77,9 @@ mod tests {
     fn every_step_gives_up_what_those_before_it_do() {
         assert_eq!(Step(0).detail(), Detail::default());
         assert_eq!(Step::LAST.describe().0, DetailStep::NoStacks);
+        assert_eq!(Step::LAST_WITH_STACKS.describe().0, DetailStep::ShortWaitsSummed);
+        let next = Step(Step::LAST_WITH_STACKS.0 + 1);
+        assert_eq!(next.describe().0, DetailStep::FewerWakerStacks);
         for number in 0..Step::LAST.0 {
             let (less, more) = (Step(number).detail(), Step(number + 1).detail());
             assert!(Step(number).describe() < Step(number + 1).describe());
