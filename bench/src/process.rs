@@ -17,6 +17,23 @@ pub fn cpu_seconds(pid: u32) -> anyhow::Result<f64> {
     Ok(ticks as f64 / 100.0)
 }
 
+/// CPU time of a process and of its children so far: offwake reads, writes, unwinds and parses in processes of their own.
+///
+/// # Errors
+///
+/// When there is no such process.
+pub fn cpu_seconds_of_all(pid: u32) -> anyhow::Result<f64> {
+    let mut seconds = cpu_seconds(pid)?;
+    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let children = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            // What has ended meanwhile took nothing to speak of.
+            seconds += cpu_seconds(child).unwrap_or(0.0);
+        }
+    }
+    Ok(seconds)
+}
+
 /// `utime` and `stime`, the 14th and 15th field. The name, in parentheses, may hold anything.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;

@@ -118,7 +118,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 /// Stops it and looks on until its end.
 fn interrupt_and_watch(mut running: Running) -> anyhow::Result<StopTimes> {
     let pid = running.pid();
-    let before = process::cpu_seconds(pid)?;
+    let before = process::cpu_seconds_of_all(pid)?;
     let begin = Instant::now();
     running.ask_to_stop()?;
     let mut detached = None;
@@ -136,10 +136,10 @@ fn interrupt_and_watch(mut running: Running) -> anyhow::Result<StopTimes> {
 }
 
 /// Updates CPU time and peak memory while the process still runs, so that the last sample before
-/// its end remains.
+/// its end remains. Its own processes end before it, and are not in a sample after that.
 fn sample_usage(pid: u32, cpu: &mut f64, peak: &mut u64) {
-    if let (Ok(now), Ok(memory)) = (process::cpu_seconds(pid), process::memory(pid)) {
-        *cpu = now;
+    if let (Ok(now), Ok(memory)) = (process::cpu_seconds_of_all(pid), process::memory(pid)) {
+        *cpu = now.max(*cpu);
         *peak = memory.peak;
     }
 }

@@ -67,11 +67,11 @@ pub fn record(
     let busy = busy_cpus()?;
     let running = setup.record(stacks, &recording)?;
     let pid = running.pid();
-    let (before, begin) = (process::cpu_seconds(pid)?, Instant::now());
+    let (before, begin) = (process::cpu_seconds_of_all(pid)?, Instant::now());
     sleep(length / 4);
     let early = process::memory(pid)?;
     sleep(length.saturating_sub(begin.elapsed()));
-    let own_cpu = process::cpu_seconds(pid)? - before;
+    let own_cpu = process::cpu_seconds_of_all(pid)? - before;
     let late = process::memory(pid)?;
     running.stop()?;
     drop(busy);

@@ -128,10 +128,10 @@ fn record(
     sleep(SETTLING);
     let _counting = Counting::start()?;
     let (programs, threads, begin) =
-        (bpf_times::programs_held_by(pid)?, cpu_seconds_of_all(pid)?, Instant::now());
+        (bpf_times::programs_held_by(pid)?, process::cpu_seconds_of_all(pid)?, Instant::now());
     sleep(length);
     let (programs_after, threads_after) =
-        (bpf_times::programs_held_by(pid)?, cpu_seconds_of_all(pid)?);
+        (bpf_times::programs_held_by(pid)?, process::cpu_seconds_of_all(pid)?);
     let cpus = available_parallelism().map_or(1, usize::from) as f64;
     let all = begin.elapsed().as_secs_f64() * cpus / 100.0;
     running.stop()?;
@@ -145,19 +145,6 @@ fn record(
         programs: ns as f64 / 1e9 / all,
         threads: (threads_after - threads) / all,
     })
-}
-
-/// CPU time of a process and of its children.
-fn cpu_seconds_of_all(pid: u32) -> anyhow::Result<f64> {
-    let mut seconds = process::cpu_seconds(pid)?;
-    for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let children = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
-        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
-            // `cat`, and what has ended meanwhile, took nothing to speak of.
-            seconds += process::cpu_seconds(child).unwrap_or(0.0);
-        }
-    }
-    Ok(seconds)
 }
 
 /// A row for each flood and limit.

@@ -48,7 +48,7 @@ pub fn measure(setup: &OverheadSetup) -> anyhow::Result<Steady> {
         sleep(Duration::from_secs(second).saturating_sub(begin.elapsed()));
         marks.push(UsageSample {
             at: begin.elapsed().as_secs_f64(),
-            cpu: process::cpu_seconds(running.pid())?,
+            cpu: process::cpu_seconds_of_all(running.pid())?,
             memory: process::memory(running.pid())?,
         });
     }
