@@ -227,4 +227,6 @@ fn a_table_has_each_request() {
     assert_eq!(rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 330);
     assert_eq!(sum("queued_ns"), 30 * 4 * ms);
     assert_eq!(sum("latency_ns"), (270 * 4 + 30 * 7 + 30 * 8) * ms);
+    // Without what it was queued behind: 60 works for 7 ticks on the one, and for 4 on the other.
+    assert_eq!(sum("service_ns"), (270 * 4 + 30 * 7 + 30 * 4) * ms);
 }

@@ -88,6 +88,25 @@ fn latency_is_from_the_question_to_the_answer() {
 }
 
 #[test]
+fn a_request_longer_than_the_recording_is_told_as_one_without_an_answer() {
+    let mut r = recording(40);
+    live(&mut r, 7, &format!("###{}", "_".repeat(37)), 60);
+    live(&mut r, 60, &format!("..{}", "#".repeat(38)), 7);
+    let requests = find(&mut r);
+    assert!(requests.classes.is_empty(), "{requests:#?}");
+    let [unanswered] = requests.unanswered.as_slice() else { panic!("{requests:#?}") };
+    assert_eq!((unanswered.server.as_str(), unanswered.unfinished), ("thread60 60", 1));
+    let reason = requests.why_none().expect("none was answered");
+    assert_eq!(reason, "the only one was not answered in the time that was recorded");
+    let text = requests.text_lines(100).join("\n");
+    assert!(text.contains("requests of thread60 60 ("), "{text}");
+    assert!(text.contains("1 unfinished, none answered in "), "{text}");
+    // With those that are answered, they are in no class of their own.
+    let answered = find(&mut asks(10, |_| false));
+    assert!(answered.unanswered.is_empty() && answered.why_none().is_none(), "{answered:#?}");
+}
+
+#[test]
 fn slow_requests_have_what_fast_ones_do_not_and_the_bound_is_without_it() {
     // 15 of 100 are slow: 10 ticks of 61's work, and one more of 60's own.
     let requests = find(&mut asks(400, |n| n % 20 < 3));

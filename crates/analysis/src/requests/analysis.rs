@@ -19,8 +19,8 @@ use crate::{
 use super::{
     bands::{self, BandRange},
     compare::OrderedRequests,
-    found::{ClassId, FoundRequests, Request, find_requests},
-    model::{RequestClass, Requests, SummedUpClasses},
+    found::{ClassId, CutRequests, FoundRequests, Request, find_requests},
+    model::{RequestClass, Requests, SummedUpClasses, UnansweredRequests},
     profiles::Profiles,
 };
 
@@ -163,12 +163,14 @@ fn summarise(
 ) -> Requests {
     let mut listed = Vec::new();
     let mut summed_up = SummedUpClasses::default();
+    let count_cut = |class: ClassId| found.cut.get(&class).map_or(0, |cut| cut.count);
     for (n, of_class) in classes.iter().enumerate() {
         let ordered = OrderedRequests::new(blame, found, profiles, of_class);
         if n >= MAX_CLASSES {
             summed_up.classes += 1;
             summed_up.count += of_class.order.len() as u64;
             summed_up.ns += ordered.time();
+            summed_up.unfinished += count_cut(of_class.class);
             continue;
         }
         let Some(key) = found.classes.get_index(of_class.class.0 as usize) else { continue };
@@ -188,16 +190,51 @@ fn summarise(
             container: server.container,
             serving_end: key.serving_end.clone(),
             roles_known: key.roles == Roles::Known,
-            unfinished: found.cut.get(&of_class.class).copied().unwrap_or(0),
+            unfinished: count_cut(of_class.class),
             slowest,
             ..ordered.describe(writer)
         });
     }
+    let unanswered = list_unanswered(found, classes, &mut summed_up, writer);
     Requests {
         schema: Requests::SCHEMA,
         window: report::window_entry(blame.recording()),
         classes: listed,
+        unanswered,
         summed_up,
         not_told_apart: found.not_told_apart,
     }
+}
+
+/// Lists the requests of classes of which none was answered, and sums up those that there is no room for.
+fn list_unanswered(
+    found: &FoundRequests,
+    classes: &[RequestsOfClass],
+    summed_up: &mut SummedUpClasses,
+    writer: &CulpritWriter<'_>,
+) -> Vec<UnansweredRequests> {
+    let answered: HashSet<ClassId> = classes.iter().map(|of_class| of_class.class).collect();
+    let mut cut: Vec<_> = found.cut.iter().filter(|(class, _)| !answered.contains(class)).collect();
+    cut.sort_by_key(|(class, cut)| (Reverse(cut.count), **class));
+    let mut listed = Vec::new();
+    for (class, CutRequests { count, servers }) in cut {
+        let Some(key) = found.classes.get_index(class.0 as usize) else { continue };
+        if listed.len() >= MAX_CLASSES {
+            summed_up.classes += 1;
+            summed_up.unfinished += count;
+            continue;
+        }
+        let threads = servers.iter().map(|&server| (server, Nanos(0))).collect();
+        let server = writer.name_server(key.server, &threads);
+        listed.push(UnansweredRequests {
+            server: CulpritWriter::server_line(&server),
+            program: server.program,
+            pid: server.pid,
+            container: server.container,
+            serving_end: key.serving_end.clone(),
+            roles_known: key.roles == Roles::Known,
+            unfinished: *count,
+        });
+    }
+    listed
 }

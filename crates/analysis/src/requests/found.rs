@@ -1,6 +1,6 @@
 //! Finds requests, and what serves them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use indexmap::IndexSet;
 use offwake_recording::{
@@ -74,11 +74,26 @@ pub(super) struct FoundRequests {
     pub(super) classes: IndexSet<ClassKey>,
     /// In the order of classes, then of time.
     pub(super) answered: Vec<Request>,
-    /// How many the window cut, by class.
-    pub(super) cut: HashMap<ClassId, u64>,
+    /// Those that the window cut, by class.
+    pub(super) cut: HashMap<ClassId, CutRequests>,
     /// How often something came for, or an answer to, a thread that serves or asks several at once, of which
     /// nothing tells to which request it belongs.
     pub(super) not_told_apart: u64,
+}
+
+/// Requests that the window cut.
+#[derive(Debug, Default)]
+pub(super) struct CutRequests {
+    pub(super) count: u64,
+    /// Who served them.
+    pub(super) servers: BTreeSet<ThreadIndex>,
+}
+
+impl CutRequests {
+    fn add(&mut self, server: ThreadIndex) {
+        self.count += 1;
+        self.servers.insert(server);
+    }
 }
 
 /// Finds the requests of a recording.
@@ -101,11 +116,11 @@ pub(super) fn find_requests(blame: &Blame<'_>, meanings: &WaitMeanings<'_>) -> F
     }
     for request in &asked.cut {
         let class = finder.class_of_asked(request);
-        *finder.found.cut.entry(class).or_default() += 1;
+        finder.found.cut.entry(class).or_default().add(request.server);
     }
     for turn in turns.cut.iter().filter(is_new) {
         let class = finder.class_of_turn(turn);
-        *finder.found.cut.entry(class).or_default() += 1;
+        finder.found.cut.entry(class).or_default().add(turn.server);
     }
     let mut found = finder.found;
     let is_of_nobody = |&&(server, at): &&(ThreadIndex, Timestamp)| !asked.has_ask(server, at);

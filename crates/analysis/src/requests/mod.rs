@@ -24,6 +24,6 @@ pub use bands::{BandRange, NotABand};
 pub use model::{
     CulpritShare, Excess, Latencies, LatencyBucket, Meanwhile, RequestBand, RequestClass,
     RequestRole, RequestThread, Requests, SlowRequests, SlowestRequest, StretchState,
-    SummedUpClasses, ThreadStretch,
+    SummedUpClasses, ThreadStretch, UnansweredRequests,
 };
 pub(crate) use table::RequestRow;

@@ -20,6 +20,8 @@ pub struct Requests {
     pub window: WindowEntry,
     /// Those that are alike, by the time that they took, all of them together: the most first.
     pub classes: Vec<RequestClass>,
+    /// Those of which none was answered, the most first: longer than the time that was recorded.
+    pub unanswered: Vec<UnansweredRequests>,
     /// What there was no room for.
     pub summed_up: SummedUpClasses,
     /// How often something came for a thread that serves, or asks, several at once, of which nothing tells to
@@ -48,6 +50,27 @@ pub struct SummedUpClasses {
     pub count: u64,
     /// The time of these, all together.
     pub ns: Nanos,
+    /// How many more they have that the end of the recording cut.
+    pub unfinished: u64,
+}
+
+/// Requests that one program is asked at one place, and answered none of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct UnansweredRequests {
+    /// Who serves them: `orders-api 4242`.
+    pub server: String,
+    /// The program: `postgres`.
+    pub program: String,
+    /// Its process, if it is one.
+    pub pid: Option<Tgid>,
+    /// Its container.
+    pub container: Option<String>,
+    /// Where it is asked, as in [`RequestClass::serving_end`].
+    pub serving_end: String,
+    /// Whether it is known which end serves.
+    pub roles_known: bool,
+    /// How many.
+    pub unfinished: u64,
 }
 
 /// Requests that one program is asked at one place.

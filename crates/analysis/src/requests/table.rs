@@ -57,7 +57,8 @@ impl RequestAnalysis {
                         start: from,
                         is_start_seen: !seen_by.is_start_unseen(),
                         latency: request.latency(),
-                        service,
+                        // A server's part begins as it begins on a request.
+                        service: Nanos(service.0.saturating_sub(ordered.queued_time(place).0)),
                         queued: ordered.queued_time(place),
                         asker: match seen_by {
                             SeenBy::Asker(_) => ids(thread),

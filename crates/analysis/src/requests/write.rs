@@ -6,7 +6,10 @@ use offwake_recording::units::Nanos;
 
 use crate::text;
 
-use super::{Excess, Latencies, Meanwhile, RequestBand, RequestClass, Requests, SlowRequests};
+use super::{
+    Excess, Latencies, Meanwhile, RequestBand, RequestClass, Requests, SlowRequests,
+    UnansweredRequests,
+};
 
 /// The most classes that the text has.
 const MAX_CLASSES: usize = 10;
@@ -73,7 +76,7 @@ impl Requests {
 
     fn write_lines(&self, width: usize, out: &mut dyn io::Write) -> io::Result<()> {
         if let Some(reason) = self.why_none() {
-            return write_hanging(out, "", &format!("no requests: {reason}"), width);
+            write_hanging(out, "", &format!("no requests: {reason}"), width)?;
         }
         let all: Nanos = self.classes.iter().map(|class| class.ns).sum();
         let is_shown = |class: &&RequestClass| class.ns.0 as f64 >= all.0 as f64 * MIN_SHARE;
@@ -88,7 +91,13 @@ impl Requests {
         if more > 0 {
             writeln!(out, "\n{more} more kinds of requests took less time: -o x.requests.json")?;
         }
-        if self.not_told_apart > 0 {
+        if !self.unanswered.is_empty() {
+            writeln!(out)?;
+        }
+        for unanswered in &self.unanswered {
+            unanswered.write_line(self.window.duration_ns, width, out)?;
+        }
+        if self.not_told_apart > 0 && self.has_any() {
             writeln!(out)?;
             let unknown = format!(
                 "not counted: {} times something came for an event loop, and nothing tells for which of its requests",
@@ -99,11 +108,24 @@ impl Requests {
         Ok(())
     }
 
-    /// Says why there are no requests, if there are none.
+    /// Whether any request was found, answered or not.
+    fn has_any(&self) -> bool {
+        !self.classes.is_empty() || !self.unanswered.is_empty()
+    }
+
+    /// Says why there are no requests with an answer, if there are none.
     #[must_use]
     pub fn why_none(&self) -> Option<String> {
         if !self.classes.is_empty() {
             return None;
+        }
+        let unfinished = self.unanswered.iter().map(|of_class| of_class.unfinished).sum::<u64>()
+            + self.summed_up.unfinished;
+        if unfinished > 0 {
+            return Some(match unfinished {
+                1 => "the only one was not answered in the time that was recorded".to_owned(),
+                many => format!("none of {many} was answered in the time that was recorded"),
+            });
         }
         Some(match self.not_told_apart {
             0 => "nobody was seen to ask the target for anything and to wait for its answer, nor the target anybody"
@@ -115,6 +137,29 @@ impl Requests {
     }
 }
 
+impl UnansweredRequests {
+    fn write_line(&self, window: Nanos, width: usize, out: &mut dyn io::Write) -> io::Result<()> {
+        let behind =
+            format!(", {} unfinished, none answered in {window}", with_commas(self.unfinished));
+        write_server(&self.server, &self.serving_end, &behind, width, out)
+    }
+}
+
+/// Writes who is asked and where, with what is said of the requests.
+fn write_server(
+    server: &str,
+    serving_end: &str,
+    behind: &str,
+    width: usize,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    let before = format!("requests of {server} (");
+    // How many there are says more than all of a long path.
+    let room = width.saturating_sub(before.chars().count() + behind.chars().count() + 1);
+    let end = text::cut_path(&text::terminal(serving_end), room.max(FEWEST_CHARS));
+    writeln!(out, "{}", text::cut_chars(&format!("{before}{end}){behind}"), width))
+}
+
 impl RequestClass {
     fn write_head(&self, window: Nanos, width: usize, out: &mut dyn io::Write) -> io::Result<()> {
         let cut = match self.unfinished {
@@ -122,11 +167,7 @@ impl RequestClass {
             cut => format!(", {} unfinished", with_commas(cut)),
         };
         let behind = format!(", {} in {window}{cut}", with_commas(self.count));
-        let before = format!("requests of {} (", self.server);
-        // How many there are says more than all of a long path.
-        let room = width.saturating_sub(before.chars().count() + behind.chars().count() + 1);
-        let end = cut_beginning(&text::terminal(&self.serving_end), room.max(FEWEST_CHARS));
-        writeln!(out, "{}", text::cut_chars(&format!("{before}{end}){behind}"), width))?;
+        write_server(&self.server, &self.serving_end, &behind, width, out)?;
         writeln!(
             out,
             "  {:<9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",
@@ -206,15 +247,6 @@ fn with_commas(number: u64) -> String {
     groups.join(",")
 }
 
-/// `…/run/app.sock`: paths differ at their ends.
-fn cut_beginning(text: &str, width: usize) -> String {
-    let count = text.chars().count();
-    match count.checked_sub(width) {
-        None | Some(0) => text.to_owned(),
-        Some(over) => format!("…{}", text.chars().skip(over + 1).collect::<String>()),
-    }
-}
-
 fn write_latencies(name: &str, times: &Latencies, out: &mut dyn io::Write) -> io::Result<()> {
     let Latencies { mean_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns } = *times;
     write!(out, "  {name:<9}")?;
@@ -278,7 +310,7 @@ impl RequestBand {
 
 #[cfg(test)]
 mod tests {
-    use super::{WIDTH, cut_beginning, with_commas, write_hanging};
+    use super::{WIDTH, with_commas, write_hanging};
 
     #[test]
     fn numbers_have_commas() {
@@ -287,12 +319,6 @@ mod tests {
         {
             assert_eq!(with_commas(number), text);
         }
-    }
-
-    #[test]
-    fn long_paths_keep_their_ends() {
-        assert_eq!(cut_beginning("unix /run/app.sock", 18), "unix /run/app.sock");
-        assert_eq!(cut_beginning("unix /run/app.sock", 9), "…app.sock");
     }
 
     #[test]
