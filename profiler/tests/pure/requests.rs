@@ -122,6 +122,29 @@ fn slow_requests_have_what_fast_ones_do_not_and_the_bound_is_without_it() {
     assert_eq!(excess, [("thread61", ticks(10), ticks(5)), ("thread60", ticks(1), ticks(11))]);
 }
 
+/// Before 60 comes to the CPU, 80 has it for two ticks in each request, and 81 for ten more in the slow ones.
+#[test]
+fn who_had_the_cpu_in_the_slow_ones_alone_is_what_they_have_more() {
+    let mut r = recording(400 * PERIOD);
+    let draw = |fast: &str, slow: &str| -> String {
+        (0..400).map(|n| if n % 10 == 0 { slow } else { fast }).collect()
+    };
+    live(&mut r, 7, &draw("###.....############", "###...............##"), 60);
+    live(&mut r, 60, &draw("..rrr###............", "..rrrrrrrrrrrrr###.."), 7);
+    live(&mut r, 80, &draw("...##...............", "...##..............."), 9);
+    live(&mut r, 81, &draw("....................", ".....##########....."), 9);
+    let requests = find(&mut r);
+    let class = class_of(&requests, "thread60");
+    assert_eq!((class.latency.p50_ns, class.latency.max_ns), (ticks(6), ticks(16)));
+    let slow = class.slow.as_ref().expect("enough of them");
+    let [excess] = slow.excess.as_slice() else { panic!("{slow:#?}") };
+    assert!(excess.culprit.text.contains("thread81"), "{excess:#?}");
+    assert!(!excess.culprit.text.contains("thread80"), "{excess:#?}");
+    assert_eq!((excess.fast_mean_ns, excess.excess_ns), (ticks(0), ticks(10)));
+    // What 80 takes of each request would not be gained.
+    assert_eq!(excess.without.max_ns, ticks(6));
+}
+
 /// The profile of a band adds up to its mean.
 fn check_sums(class: &RequestClass) -> Result<(), TestCaseError> {
     let mut all = 0;

@@ -23,7 +23,11 @@ use super::{
 
 /// What parts of blame have to have in common to be one culprit's: a program, and what it did.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Culprit(NodeKey);
+pub(crate) struct Culprit {
+    node: NodeKey,
+    /// Who had the CPU that the program waited for, if it waited for one.
+    holder: Option<ProgramId>,
+}
 
 /// A culprit's time in one thread.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +35,6 @@ pub(crate) struct CulpritTime {
     pub(crate) thread: ThreadIndex,
     /// Where in its code it worked, if it did.
     stack: StackPairId,
-    /// Who had the CPU, if it waited for one.
-    holder: Option<ProgramId>,
     pub(crate) time: Nanos,
 }
 
@@ -63,19 +65,19 @@ impl Culprit {
             BlameEntryKind::Work => part.stack,
             _ => StackPairId::NONE,
         };
-        let key = NodeKey { program, slept: slept.cloned(), end: Some(end) };
-        let time = CulpritTime { thread: last.thread, stack, holder, time: part.time };
-        (Self(key), time)
+        let node = NodeKey { program, slept: slept.cloned(), end: Some(end) };
+        let time = CulpritTime { thread: last.thread, stack, time: part.time };
+        (Self { node, holder }, time)
     }
 
     /// Returns what the culprit did: `work`, `cpu_queue`, `disk`, …
     pub(crate) fn kind(&self) -> BlameEntryKind {
-        self.0.end.map_or(BlameEntryKind::Unattributed, |end| end.kind)
+        self.node.end.map_or(BlameEntryKind::Unattributed, |end| end.kind)
     }
 
     /// Returns why it is not known, if it is not.
     pub(crate) fn reason(&self) -> Option<Reason> {
-        self.0.end.and_then(|end| end.reason)
+        self.node.end.and_then(|end| end.reason)
     }
 }
 
@@ -114,17 +116,19 @@ impl CulpritWriter<'_> {
         waiters: &BTreeMap<ThreadIndex, Nanos>,
     ) -> FindingHop {
         let mut node = Node::default();
-        for CulpritTime { thread, stack, holder, time } in times {
+        for CulpritTime { thread, stack, time } in times {
             node.add(thread, time);
             match culprit.kind() {
                 BlameEntryKind::Work => *node.work.entry(stack).or_default() += time,
-                BlameEntryKind::CpuQueue => *node.holders.entry(holder).or_default() += time,
+                BlameEntryKind::CpuQueue => {
+                    *node.holders.entry(culprit.holder).or_default() += time
+                }
                 _ => {}
             }
         }
         let mut root = Node::default();
         waiters.iter().for_each(|(&thread, &time)| root.add(thread, time));
-        self.writer.node_hop(&culprit.0, &node, None, &root)
+        self.writer.node_hop(&culprit.node, &node, None, &root)
     }
 
     /// Says what a culprit did in one line: `compactor 4260 waits for the disk nvme0n1 (ext4, /) in flush_index`.
