@@ -236,12 +236,11 @@ impl ChainTeller<'_> {
             }
         }
         let mostly_throttled = throttle.filter(|_| throttled > on_cpu.max(queued));
-        Some(match last {
+        Some(mostly_throttled.unwrap_or(match last {
             State::Blocked(_) | State::Lost | State::Summed(_) => last,
-            _ if mostly_throttled.is_some() => return mostly_throttled,
             State::Runnable(_) if on_cpu < queued => last,
             State::OnCpu | State::Runnable(_) | State::Throttled(_) => State::OnCpu,
-        })
+        }))
     }
 
     /// Says what a thread did at the end that waits for nobody that is known, and in which function.

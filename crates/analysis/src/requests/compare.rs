@@ -71,9 +71,8 @@ impl<'a> OrderedRequests<'a> {
     /// Says what the requests took, and what for. Whose class it is is left to be filled in.
     pub(super) fn describe(&self, writer: &mut CulpritWriter<'_>) -> RequestClass {
         let latencies: Vec<Nanos> = self.in_order().map(Request::latency).collect();
-        // A server's part begins as it begins on a request.
         let mut services: Vec<Nanos> = (self.requests.iter().enumerate())
-            .map(|(n, request)| Nanos(request.service.0.saturating_sub(self.queued_time(n).0)))
+            .map(|(n, request)| request.service_behind_queue(self.queued_time(n)))
             .collect();
         services.sort_unstable();
         let count = |is_counted: fn(SeenBy) -> bool| {

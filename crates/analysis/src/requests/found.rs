@@ -55,6 +55,11 @@ impl Request {
     pub(super) fn latency(&self) -> Nanos {
         self.to.since(self.from)
     }
+
+    /// Returns the server's part, which begins as it begins on the request: for so long it worked for others first.
+    pub(super) fn service_behind_queue(&self, queued: Nanos) -> Nanos {
+        Nanos(self.service.0.saturating_sub(queued.0))
+    }
 }
 
 /// What requests have in common that are compared with each other.

@@ -49,17 +49,17 @@ impl RequestAnalysis {
                 let names: Vec<String> = bands.iter().map(bands::Band::name).collect();
                 let rows = ordered.in_order().zip(&of_class.order).zip(culprits);
                 for (rank, ((request, &place), culprit)) in rows.enumerate() {
+                    let queued = ordered.queued_time(place);
                     let band = bands.iter().position(|band| band.ranks.contains(&rank));
-                    let &Request { thread, server, from, service, seen_by, .. } = request;
+                    let &Request { thread, server, from, seen_by, .. } = request;
                     visit(&RequestRow {
                         class,
                         band: band.and_then(|band| names.get(band)).map_or("", String::as_str),
                         start: from,
                         is_start_seen: !seen_by.is_start_unseen(),
                         latency: request.latency(),
-                        // A server's part begins as it begins on a request.
-                        service: Nanos(service.0.saturating_sub(ordered.queued_time(place).0)),
-                        queued: ordered.queued_time(place),
+                        service: request.service_behind_queue(queued),
+                        queued,
                         asker: match seen_by {
                             SeenBy::Asker(_) => ids(thread),
                             SeenBy::Server(_) => None,

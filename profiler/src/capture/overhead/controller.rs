@@ -91,11 +91,10 @@ impl Controller {
         self.most_of_programs = programs.max(self.most_of_programs * FADING);
         let all = if is_warm { programs + threads } else { programs };
         let helps_threads = threads <= self.most_of_programs * THREADS_TO_PROGRAMS;
-        let (cost, most) = match helps_threads || self.step < Step::LAST_WITH_STACKS {
-            true => (all, if helps_threads { Step::LAST } else { Step::LAST_WITH_STACKS }),
-            false => (programs, Step::LAST),
-        };
-        let most = if programs > 1.0 { Step::LAST } else { most };
+        let counts_threads = helps_threads || self.step < Step::LAST_WITH_STACKS;
+        let cost = if counts_threads { all } else { programs };
+        let is_for_threads_alone = counts_threads && !helps_threads && programs <= 1.0;
+        let most = if is_for_threads_alone { Step::LAST_WITH_STACKS } else { Step::LAST };
         let of_late = smooth(&mut self.of_late, cost);
         let all_of_late = smooth(&mut self.all_of_late, all);
         if let Some(ago) = &mut self.added_ago {

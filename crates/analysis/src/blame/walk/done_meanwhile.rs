@@ -322,13 +322,13 @@ impl Walker<'_> {
             }
         }
         awake.sort_unstable();
-        let awake_until =
-            awake.iter().fold(
-                known_since,
-                |until, &(begun, ended)| {
-                    if begun > until { until } else { until.max(ended) }
-                },
-            );
+        let mut awake_until = known_since;
+        for (begun, ended) in awake {
+            if begun > awake_until {
+                break;
+            }
+            awake_until = awake_until.max(ended);
+        }
         awake_until < to
     }
 
