@@ -99,6 +99,7 @@ mod simulator;
 mod sizes;
 #[cfg(target_arch = "x86_64")]
 mod slow_readers;
+mod softirqd_deliveries;
 mod spans;
 #[cfg(target_arch = "x86_64")]
 mod stopped;

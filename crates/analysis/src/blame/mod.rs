@@ -355,16 +355,8 @@ impl<'a> Blame<'a> {
     /// waiter     -------- blocked --------------------^ wake
     /// ```
     fn find_packet_sender(&self, wait: WaitIndex, softirqd: ThreadRef) -> WakeSource {
-        let set_to_work = || {
-            let (index, woken) = self.recorded_waker_thread(wait)?;
-            let track = &self.timeline.thread(index)?.track;
-            let begun = track.count_begun_before(woken, track.len());
-            (0..begun).rev().find_map(|place| match track.get(place)?.state {
-                State::Blocked(wait) => Some(wait),
-                _ => None,
-            })
-        };
-        let Some((row, pattern)) = set_to_work().and_then(|wait| self.pattern(wait)) else {
+        let delivery = self.find_delivery(wait);
+        let Some((row, pattern)) = delivery.and_then(|wait| self.pattern(wait)) else {
             return WakeSource::Interrupt(Reason::LocalSoftirq);
         };
         let whole = self.recording.waits.get(wait.0 as usize);
@@ -384,6 +376,18 @@ impl<'a> Blame<'a> {
             }
             _ => WakeSource::Interrupt(Reason::LocalSoftirq),
         }
+    }
+
+    /// Finds the wait of `ksoftirqd` after which it delivered the packet that ended `wait`. Who ended that
+    /// wait has left packets over to it.
+    fn find_delivery(&self, wait: WaitIndex) -> Option<WaitIndex> {
+        let (softirqd, woken) = self.recorded_waker_thread(wait)?;
+        let track = &self.timeline.thread(softirqd)?.track;
+        let begun = track.count_begun_before(woken, track.len());
+        (0..begun).rev().find_map(|place| match track.get(place)?.state {
+            State::Blocked(wait) => Some(wait),
+            _ => None,
+        })
     }
 
     /// Returns whether anybody may have sent what ended a wait on a socket since a millisecond before its

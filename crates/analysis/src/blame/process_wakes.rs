@@ -14,7 +14,7 @@ use std::{
 };
 
 use offwake_recording::{
-    Recording,
+    Pattern, Recording,
     units::{Tgid, Timestamp},
 };
 
@@ -23,8 +23,10 @@ use crate::timeline::{ThreadIndex, WaitIndex};
 use super::{
     ConnectionSide, FrameEvidence,
     cause::Cause,
+    connection_sides::ready_or_named,
     open_asks::{KnownAsk, OpenAsks},
     pattern_analysis::PatternAnalysis,
+    wake_source::PatternWakeSource,
     work_waits::WorkWait,
 };
 
@@ -189,8 +191,13 @@ fn find_askers(
     let waits = &recording.waits;
     let mut askers = HashSet::new();
     for ((_, pattern), analysis) in waits.patterns().iter().zip(patterns) {
-        let Some(waker) = analysis.waker().map(|waker| waker.tgid) else { continue };
         let woken = waits.waiters()[pattern.waiter].tgid;
+        // Who sent what `ksoftirqd` delivered may be any process that was seen at the other end.
+        if let Some(PatternWakeSource::Softirqd(_)) = analysis.source {
+            note_delivered(&mut askers, with_loops, recording, pattern, analysis.side);
+            continue;
+        }
+        let Some(waker) = analysis.waker().map(|waker| waker.tgid) else { continue };
         if waker == woken {
             if is_handed_job(analysis) {
                 askers.insert(woken);
@@ -205,6 +212,31 @@ fn find_askers(
         }
     }
     askers
+}
+
+/// Notes who may have asked somebody by a packet that `ksoftirqd` delivered: the loop to which it came, unless
+/// it was a request to that loop, and every process with a loop that holds the socket's other end.
+fn note_delivered(
+    askers: &mut HashSet<Tgid>,
+    with_loops: &HashSet<Tgid>,
+    recording: &Recording,
+    pattern: &Pattern,
+    side: ConnectionSide,
+) {
+    let waits = &recording.waits;
+    let waiter = &waits.waiters()[pattern.waiter];
+    if side != ConnectionSide::Serving && with_loops.contains(&waiter.tgid) {
+        askers.insert(waiter.tgid);
+    }
+    if side == ConnectionSide::Asking {
+        return;
+    }
+    let call = &waits.calls()[pattern.call];
+    let ready = pattern.wake.and_then(|(waker, _)| waits.wakers()[waker].ready);
+    let own = ready_or_named(ready, call.syscall.as_ref(), call.polled_fd, waiter.file);
+    let socket = own.and_then(|(_, file)| recording.files.socket(file));
+    let holders = socket.into_iter().flat_map(|socket| &socket.peers).map(|peer| peer.tgid);
+    askers.extend(holders.filter(|holder| with_loops.contains(holder)));
 }
 
 /// Returns whether a thread may have been handed a job. Threads of a runtime's pool wake each other

@@ -9,7 +9,10 @@ use offwake_recording::{Begin, units::Timestamp};
 
 use crate::timeline::{Interval, RunnableSince, State, ThreadIndex, WaitIndex, WakeUse, wake_use};
 
-use super::{Blame, IdleHint, WakeSource, pattern_analysis::PatternAnalysis, work_waits::WorkWait};
+use super::{
+    Blame, IdleHint, WakeSource, pattern_analysis::PatternAnalysis, wake_source::PatternWakeSource,
+    work_waits::WorkWait,
+};
 
 /// The number of intervals that are gone through to find what a thread was set to work by.
 pub(super) const MAX_SLICE_INTERVALS: usize = 256;
@@ -42,14 +45,31 @@ impl Blame<'_> {
         at: Timestamp,
     ) -> Option<SliceStart> {
         let (wait, pattern) = self.find_slice_wait(thread, at)?;
-        let WakeSource::Task(_) = self.wake_source(wait) else { return None };
-        let (giver, at) = self.recorded_waker_thread(wait)?;
+        let (giver, at) = self.find_giver(wait, pattern)?;
         let is_passed_on = matches!(pattern.work_wait, WorkWait::HandedOver | WorkWait::OwnProcess);
         let origin = match is_passed_on && pattern.mailbox.is_none() {
             true => SliceOrigin::BeforeGiver,
             false => SliceOrigin::Giver,
         };
         Some(SliceStart { giver, at, origin, waited_for: pattern.work_wait })
+    }
+
+    /// Finds the thread that ended a wait for work, and when it did. If `ksoftirqd` delivered what came,
+    /// that is the thread which had sent it.
+    fn find_giver(
+        &self,
+        wait: WaitIndex,
+        pattern: &PatternAnalysis,
+    ) -> Option<(ThreadIndex, Timestamp)> {
+        let WakeSource::Task(_) = self.wake_source(wait) else { return None };
+        let (thread, at) = self.recorded_waker_thread(wait)?;
+        match pattern.source {
+            Some(PatternWakeSource::Softirqd(_)) => {
+                let (sender, _) = self.recorded_waker_thread(self.find_delivery(wait)?)?;
+                Some((sender, at))
+            }
+            _ => Some((thread, at)),
+        }
     }
 
     /// Returns whether a thread that comes out of a wait begins something new.

@@ -62,12 +62,22 @@ impl WorkWait {
         if idle::waits_in_work_loop(recording, wait) {
             return Self::KernelWork;
         }
-        let Some(PatternWakeSource::Known(source)) = source else { return Self::No };
         let is_event_loop = is_event_loop(wait, cause, evidence);
         let waker = match source {
-            WakeSource::Task(waker) => waker,
-            WakeSource::External(_) | WakeSource::Interrupt(_) if is_event_loop => {
+            Some(PatternWakeSource::Known(WakeSource::Task(waker))) => waker,
+            Some(PatternWakeSource::Known(WakeSource::External(_) | WakeSource::Interrupt(_)))
+                if is_event_loop =>
+            {
                 return Self::External;
+            }
+            // Whoever sent the packet, it came through the loop's socket, as if the sender had made the
+            // wake.
+            Some(PatternWakeSource::Softirqd(_)) if is_event_loop => {
+                return match side {
+                    ConnectionSide::Serving => Self::Request,
+                    ConnectionSide::Asking => Self::Answer,
+                    ConnectionSide::Unknown => Self::Unclear,
+                };
             }
             _ => return Self::No,
         };

@@ -27,6 +27,11 @@ impl Walker<'_> {
         rest: TimeRange,
         leg: &Leg,
     ) -> WorkStep {
+        // `ksoftirqd` delivered it: which ask it belongs to can't be told. What the loop had asked for the
+        // waiter is still open, as if the answer had come while the loop was awake.
+        if pattern.waker().is_none() {
+            return self.walk_unasked(wait, pattern, rest, leg);
+        }
         // Where the loop's own end tells that this is an answer, nobody answered in the other direction.
         let is_direction_known = pattern.mailbox.is_none()
             && (pattern.work_wait != WorkWait::Unclear

@@ -81,7 +81,8 @@ impl Walker<'_> {
         rest: TimeRange,
         leg: &Leg,
     ) -> bool {
-        if pattern.work_wait != WorkWait::Request {
+        // Of what `ksoftirqd` delivered, several may have come at once.
+        if pattern.work_wait != WorkWait::Request || pattern.waker().is_none() {
             return false;
         }
         let Some((other, _)) = self.blame.recorded_waker_thread(wait) else { return false };
