@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    CpuQuota, DetailStep, DetailStretch, DeviceKind, End, FileId, FileKind, Filesystem, Frame,
+    CpuQuota, DetailStep, DetailStretch, DeviceKind, DiskUse, End, FileId, FileKind, Filesystem, Frame,
     FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId,
     OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PollEvents, Preemption, ProcessInfo,
     QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd,
@@ -62,6 +62,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         stopped_threads: many(u, 2, stopped_thread)?,
         detail: many(u, 3, detail)?,
         summed: many(u, 8, summed)?,
+        disk_uses: many(u, 3, disk_use)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -132,6 +133,19 @@ fn stopped_thread(u: Bytes) -> Result<StoppedThread> {
         _ => StopOrigin::FrozenCgroup(text(u)?),
     };
     Ok(StoppedThread { tid: Tid(small(u)?), origin })
+}
+
+fn disk_use(u: Bytes) -> Result<DiskUse> {
+    Ok(DiskUse {
+        tgid: Tgid(small(u)?),
+        comm: text(u)?,
+        device: small(u)?,
+        block_device: text(u)?,
+        disks: text(u)?,
+        read_bytes: any(u)?,
+        submitted_bytes: any(u)?,
+        dirtied_bytes: any(u)?,
+    })
 }
 
 fn unanswered(u: Bytes) -> Result<Unanswered> {

@@ -14,6 +14,7 @@
 //! | [`syscalls`] | the table of what each syscall's arguments refer to |
 //! | [`loss`], [`stack_counts`] | counters: what was lost, and how stacks were obtained |
 //! | [`detail`], [`run_costs`] | how much detail is recorded, and what the programs cost |
+//! | [`disk_use`] | how much each process reads from block devices, and writes to them |
 //! | [`run_queue_clock`] | how the scheduler's clock is compared with that of the records |
 //! | [`code_epoch`] | when a return address may begin to stand for other code |
 //! | [`own_processes`] | the profiler's own processes, of which nothing is recorded |
@@ -26,6 +27,7 @@
 pub mod code_epoch;
 pub mod config;
 pub mod detail;
+pub mod disk_use;
 pub mod loss;
 pub mod offsets;
 pub mod own_processes;

@@ -21,6 +21,7 @@
 //! | `call_function_single_entry`, `call_function_single_exit` | `enter_system`, `leave_system` |
 //! | `irq_work_entry`, `irq_work_exit` | `enter_system`, `leave_system` |
 //! | `clock`, a perf event | `sample::on_clock_tick` |
+//! | `block_bio_queue`, `writeback_dirty_folio` | `disk_use::on_submit`, `on_dirty_folio` |
 //! | `tg_throttle_down`, `tg_unthrottle_up`, functions | `throttle::on_throttle`, `on_unthrottle` |
 //! | `survey`, a task iterator | `survey::survey_thread` |
 //!
@@ -38,6 +39,8 @@
 //! - The programs at interrupts keep in which interrupt the CPU is, so that a wake from it is not
 //!   blamed on the task below.
 //! - `tg_throttle_down` and `tg_unthrottle_up` keep when CPU quotas were used up and refilled.
+//! - `block_bio_queue` and `writeback_dirty_folio` count what each process reads from block devices,
+//!   and writes to them.
 //! - `clock` sends the stacks of the thread that is on the CPU.
 //! - `survey` sends every thread's properties and open waits as the window opens, as it closes, and
 //!   for a snapshot. Before the window it also finds the target's children.
@@ -70,8 +73,8 @@ mod entry {
     use profiler_ebpf::{record::system_vector, run_costs::Group};
 
     use crate::programs::{
-        code_epoch, interrupt_context, lifecycle, run_costs, sample, survey, switch, task::Task,
-        throttle, waking,
+        code_epoch, disk_use, interrupt_context, lifecycle, run_costs, sample, survey, switch,
+        task::Task, throttle, waking,
     };
 
     /// `(bool preempt, prev, next[, unsigned int prev_state])`, the last since 5.18:
@@ -127,6 +130,23 @@ mod entry {
     #[btf_tracepoint(function = "sched_process_exit")]
     fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
         run_costs::time(Group::Life, || lifecycle::on_exit(Task::from_arg(ctx.arg(0))));
+        0
+    }
+
+    /// `(struct bio *bio)`, since 5.11:
+    /// <https://github.com/torvalds/linux/blob/v6.12/include/trace/events/block.h#L401>
+    #[btf_tracepoint(function = "block_bio_queue")]
+    fn block_bio_queue(ctx: BtfTracePointContext) -> i32 {
+        run_costs::sample(Group::Disk, || disk_use::on_submit(ctx.arg(0)));
+        0
+    }
+
+    /// `(struct folio *folio, struct address_space *mapping)`, since 5.18; before, there is
+    /// `writeback_dirty_page` with a page:
+    /// <https://github.com/torvalds/linux/blob/v6.12/include/trace/events/writeback.h#L98>
+    #[btf_tracepoint(function = "writeback_dirty_folio")]
+    fn writeback_dirty_folio(ctx: BtfTracePointContext) -> i32 {
+        run_costs::sample(Group::Disk, || disk_use::on_dirty_folio(ctx.arg(0), ctx.arg(1)));
         0
     }
 

@@ -107,6 +107,58 @@ pub struct Offsets {
     pub arrival: ArrivalOffsets,
     /// Where an `epoll` keeps what is ready.
     pub epoll: EpollOffsets,
+    /// Where the kernel keeps what is read from disks, and written to them.
+    pub disk: DiskOffsets,
+}
+
+/// Byte offsets of what tells how much is read from a block device, and written to it. All are
+/// [`NO_OFFSET`] in a kernel that keeps it elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct DiskOffsets {
+    /// `bio::bi_bdev` (5.12 and later)
+    pub bio_device: u32,
+    /// `bio::bi_opf`
+    pub bio_operation: u32,
+    /// `bio::bi_iter.bi_size`
+    pub bio_size: u32,
+    /// `block_device::bd_dev`
+    pub device_number: u32,
+    /// `address_space::host`
+    pub mapping_host: u32,
+    /// `inode::i_rdev`
+    pub inode_device_number: u32,
+    /// `folio::flags`
+    pub folio_flags: u32,
+    /// `folio::_nr_pages`, until 6.13 `_folio_nr_pages` (5.18 and later), else [`NO_OFFSET`]: all
+    /// folios are a page each then.
+    pub folio_pages: u32,
+    /// The flag of a folio of several pages (`PG_head`), as a bit.
+    pub folio_head_flag: u32,
+    /// The bytes of a page, as a power of two.
+    pub page_shift: u32,
+}
+
+impl DiskOffsets {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        bio_device: NO_OFFSET,
+        bio_operation: NO_OFFSET,
+        bio_size: NO_OFFSET,
+        device_number: NO_OFFSET,
+        mapping_host: NO_OFFSET,
+        inode_device_number: NO_OFFSET,
+        folio_flags: NO_OFFSET,
+        folio_pages: NO_OFFSET,
+        folio_head_flag: 0,
+        page_shift: 0,
+    };
+}
+
+impl Default for DiskOffsets {
+    fn default() -> Self {
+        Self::UNKNOWN
+    }
 }
 
 /// Byte offsets of what an `epoll` keeps of its files
@@ -242,4 +294,4 @@ impl QuotaOffsets {
     };
 }
 
-const _: () = assert!(size_of::<Offsets>() == 80 * 4);
+const _: () = assert!(size_of::<Offsets>() == 90 * 4);

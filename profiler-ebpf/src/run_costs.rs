@@ -19,10 +19,12 @@ pub enum Group {
     NewThread = 4,
     /// `sched_process_fork`, `sched_process_exec`, `sched_process_exit`, `task_rename`.
     Life = 5,
+    /// The programs that count what is read from disks, and written to them.
+    Disk = 6,
 }
 
 /// How many groups there are.
-pub const GROUPS: usize = 6;
+pub const GROUPS: usize = 7;
 
 /// After so many runs of a frequent program, on average, one is timed; a power of two.
 pub const TIMED_ONE_IN: u32 = 64;
@@ -61,6 +63,6 @@ pub struct RunCosts {
 
 const _: () = {
     assert!(size_of::<RunCosts>() == GROUPS * 40);
-    assert!(Group::Life as usize + 1 == GROUPS);
+    assert!(Group::Disk as usize + 1 == GROUPS);
     assert!(TIMED_ONE_IN.is_power_of_two());
 };

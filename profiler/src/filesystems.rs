@@ -11,12 +11,12 @@
 //! What can't be followed to its end is left out: no disk is claimed.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs,
     path::{Path, PathBuf},
 };
 
-use offwake_recording::Filesystem;
+use offwake_recording::{DiskUse, Filesystem};
 
 use crate::{
     cgroup2::{self, Mount},
@@ -42,12 +42,29 @@ const REMOTE: [&str; 8] = ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "afs", "
 
 /// Finds the filesystems on block devices and of file servers that are mounted here.
 pub(crate) fn find_filesystems() -> Vec<Filesystem> {
+    with_finder(|finder| finder.find_all())
+}
+
+/// Finds the names of the devices that processes used, and the disks below them.
+pub(crate) fn name_devices(uses: &mut [DiskUse]) {
+    with_finder(|finder| {
+        let mut known = HashMap::new();
+        for used in uses {
+            let (name, disks) =
+                known.entry(used.device).or_insert_with(|| finder.device(used.device));
+            used.block_device.clone_from(name);
+            used.disks.clone_from(disks);
+        }
+    });
+}
+
+fn with_finder<T>(find: impl FnOnce(&Finder<'_>) -> T) -> T {
     let mounts = cgroup2::parse_all_mounts(&cgroup2::read_mountinfo());
     let identify = |path: &Path| {
         let (device, size) = files::identify_path(path)?;
         Some(BackingFile { device, size })
     };
-    Finder { sysfs: Path::new("/sys"), mounts: by_device(mounts), identify: &identify }.find_all()
+    find(&Finder { sysfs: Path::new("/sys"), mounts: by_device(mounts), identify: &identify })
 }
 
 /// Returns the mount of each superblock that says most: of its root, with the shortest path.
@@ -106,6 +123,20 @@ impl Finder<'_> {
             disks: join(disks),
             server: String::new(),
         })
+    }
+
+    /// Returns the name of a block device, and the disks below it. Of a filesystem on several devices, the
+    /// disks alone.
+    fn device(&self, device: u32) -> (String, String) {
+        match self.block_device(device) {
+            Some(name) => {
+                let disks = join(self.disks(&name, MAX_DEPTH));
+                (name, disks)
+            }
+            None => self
+                .filesystem(device, MAX_DEPTH)
+                .map_or_else(Default::default, |known| (known.block_device, known.disks)),
+        }
     }
 
     /// Returns the kernel's name of a block device: `sda3`.

@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -12,6 +13,9 @@ use crate::wait_until::wait_until;
 
 /// How large the disk is: ext4 makes a journal from 8 MiB or so on.
 const SIZE: u64 = 64 << 20;
+
+/// How many disks this process has made: tests that run at a time have some of the same name.
+static DISKS_MADE: AtomicU32 = AtomicU32::new(0);
 
 /// What was written to a disk.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,7 +42,8 @@ impl LoopDisk {
     /// When the machine has no loop devices, or no ext4.
     pub fn make(backing: &Path, mount_point: &Path) -> Result<Self> {
         let name = mount_point.file_name().context("a mount point without a name")?;
-        let image = format!("offwake-test-{}-{}", std::process::id(), name.display());
+        let number = DISKS_MADE.fetch_add(1, Ordering::Relaxed);
+        let image = format!("offwake-test-{}-{number}-{}", std::process::id(), name.display());
         let image = backing.join(image);
         let file = File::create_new(&image);
         let file = file.with_context(|| format!("cannot make {}", image.display()))?;

@@ -69,17 +69,21 @@ pub struct FindingDisk {
     pub disks: Vec<String>,
     /// The file.
     pub file: Option<String>,
-    /// Who else waited for the disk.
+    /// Who else used the disk.
     pub others: Vec<DiskUser>,
 }
 
-/// Who else waited for a disk.
+/// Who else used a disk.
 #[derive(Clone, Debug, Deserialize)]
 pub struct DiskUser {
     /// The process, if it was one only.
     pub pid: Option<u32>,
     /// The block device, if it is another one.
     pub device: Option<String>,
+    /// How much it read.
+    pub read_bytes: Option<u64>,
+    /// How much it wrote.
+    pub written_bytes: Option<u64>,
 }
 
 /// A hop of a finding's chain.

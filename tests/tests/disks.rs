@@ -1,5 +1,5 @@
-//! Which disk a wait is for, and whom the same disk keeps waiting: filesystems on loop devices, and
-//! programs that write to them.
+//! Which disk a wait is for, and who else uses the same disk: filesystems on loop devices, and programs that
+//! read from them and write to them.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
@@ -7,12 +7,14 @@ use anyhow::{Context, Result, ensure};
 use offwake_tests::{
     case::{Case, at_least},
     cgroup::Cgroup,
+    ground_truth::Activity,
     loop_disk::LoopDisk,
     offwake::Offwake,
     paths,
     programs::{Compiled, Program, Source},
     report::{Blame, FindingDisk, Named},
     workload::Workload,
+    workloads::disk_users::{READ_AT_ONCE, WRITTEN_AT_ONCE},
 };
 
 /// Profiles the one of three writers that writes to the first of two disks, whose images are in
@@ -160,5 +162,66 @@ fn who_wants_a_page_that_is_being_read_waits_for_its_disk() -> Result<()> {
     let file = found.file.as_deref().context("no file")?;
     ensure!(Path::new(file) == mount_point.join("page"), "{found:?}");
     ensure!(others(found) == BTreeSet::from([(Some(writer_pid), None)]), "{writer_pid}: {found:?}");
+    Ok(())
+}
+
+/// Profiles the waiter of a workload. Its disk is the first of two; `roles` says which of the two each of the
+/// others uses. Returns what is said of the disk.
+fn profile_beside(name: &str, roles: &[(&str, usize)]) -> Result<(FindingDisk, Case)> {
+    let scratch = paths::scratch_directory()?;
+    let memory = Path::new("/dev/shm");
+    let mount_points = ["first", "second"].map(|name| scratch.path().join(name));
+    let disks = (mount_points.iter())
+        .map(|mount_point| LoopDisk::make(memory, mount_point))
+        .collect::<Result<Vec<_>>>()?;
+    let workload = Workload::start_with(name, |directory| {
+        for &(role, disk) in [("waiter", 0)].iter().chain(roles) {
+            std::os::unix::fs::symlink(&mount_points[disk], directory.join(role))?;
+        }
+        Ok(())
+    })?;
+    let waiter = workload.role("waiter")?.pid.to_string();
+    let case = Case::profile_with(workload, |offwake, _| offwake.args(["--pid", &waiter]))?;
+    drop(disks);
+    let finding = case.report.findings.iter().find(|finding| finding.disk.is_some());
+    let finding = finding.with_context(|| format!("no disk: {:#?}", case.report.findings))?;
+    Ok((finding.disk.clone().context("no disk")?, case))
+}
+
+/// Demands that a role did `each` between any two of its pauses, give or take what the window's edges cut.
+fn check_amount(case: &Case, role: &str, bytes: u64, each: u64) -> Result<()> {
+    let pauses = case.log(role).intervals(Activity::Wait);
+    let pauses =
+        pauses.iter().filter(|pause| pause.clipped(case.window()).is_some()).count() as u64;
+    println!("| {role}: {bytes} bytes, {pauses} pauses, {each} between any two |");
+    ensure!(pauses >= 8, "{role}: only {pauses} pauses");
+    let is_right = bytes >= (pauses - 1) * each && bytes <= (pauses + 1) * each;
+    ensure!(is_right, "{role}: {bytes} bytes, {pauses} pauses, {each} between any two");
+    Ok(())
+}
+
+#[test]
+fn who_writes_to_a_disk_without_waiting_for_it_is_named_with_how_much() -> Result<()> {
+    // Both directions: the other one is the neighbour.
+    for (neighbour, stranger) in [("neighbour", "stranger"), ("stranger", "neighbour")] {
+        let (disk, case) = profile_beside("beside-writers", &[(neighbour, 0), (stranger, 1)])?;
+        let pid = case.pid(neighbour);
+        ensure!(others(&disk) == BTreeSet::from([(Some(pid), None)]), "{pid}: {disk:?}");
+        let written = disk.others[0].written_bytes.context("not counted")?;
+        check_amount(&case, neighbour, written, WRITTEN_AT_ONCE)?;
+        ensure!(case.report.loss_count("disk_users_evicted") == 0, "{:?}", case.report.loss);
+    }
+    Ok(())
+}
+
+#[test]
+fn who_reads_from_a_disk_is_named_with_how_much() -> Result<()> {
+    let (disk, case) = profile_beside("beside-a-reader", &[("reader", 0)])?;
+    let pid = case.pid("reader");
+    ensure!(others(&disk) == BTreeSet::from([(Some(pid), None)]), "{pid}: {disk:?}");
+    let read = disk.others[0].read_bytes.context("not counted")?;
+    check_amount(&case, "reader", read, READ_AT_ONCE)?;
+    let (disk, _case) = profile_beside("beside-a-reader", &[("reader", 1)])?;
+    ensure!(disk.others.is_empty(), "the reader has another disk: {disk:?}");
     Ok(())
 }

@@ -33,6 +33,9 @@ fn every_workload_starts_and_stops_when_told() -> Result<()> {
         "mapped-file-in-a-cgroup",
         "three-writers",
         "two-disks-synced",
+        "beside-writers",
+        "beside-a-reader",
+        "beside-many-readers",
     ];
     let talks = WORKLOADS.iter().filter(|(name, _)| !special.contains(name));
     for (name, _) in talks {

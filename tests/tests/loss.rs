@@ -1,14 +1,16 @@
 //! Loss that is forced: it is counted, dated and said, and what is left is still true.
 
-use std::{collections::BTreeSet, process::Command, time::Duration};
+use std::{collections::BTreeSet, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     case::{Case, WINDOW, duration_argument},
+    loop_disk::LoopDisk,
     offwake::{Offwake, Outcome},
+    paths,
     process::Process,
     programs,
-    report::{Report, Waits},
+    report::{Finding, Report, Waits},
     workload::Workload,
 };
 
@@ -217,6 +219,29 @@ fn children_that_are_not_followed_are_counted() -> Result<()> {
         "{said}"
     );
     report.thread(workload.role("parent")?.tid)?;
+    Ok(())
+}
+
+/// There is room for what 4,096 processes do with a disk; more come, one after the other. Those that wait
+/// for the disk are told all the same.
+#[test]
+fn processes_that_used_a_disk_and_are_forgotten_are_counted() -> Result<()> {
+    let scratch = paths::scratch_directory()?;
+    let mount_point = scratch.path().join("disk");
+    let disk = LoopDisk::make(Path::new("/dev/shm"), &mount_point)?;
+    let workload = Workload::start_with("beside-many-readers", |directory| {
+        Ok(std::os::unix::fs::symlink(&mount_point, directory.join("waiter"))?)
+    })?;
+    let waiter = workload.role("waiter")?.pid.to_string();
+    let arguments = ["-d", "10s", "-p", &waiter, "-o", "x.json"];
+    let outcome = Offwake::profile()?.args(arguments).run()?;
+    drop((workload, disk));
+    let report = outcome.report("x.json")?;
+    let evicted = report.loss_count("disk_users_evicted");
+    ensure!(evicted > 0, "none was forgotten, this proves nothing: {:?}", report.loss);
+    println!("| {evicted} processes were forgotten |");
+    let waits = |finding: &Finding| finding.text.contains("waits for the disk loop");
+    ensure!(report.findings.iter().any(waits), "{:#?}", report.findings);
     Ok(())
 }
 

@@ -51,6 +51,25 @@ fn is_direction(c: char) -> bool {
     matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Writes an amount of data with two digits: `830 MB`, `1.2 GB`. A kilobyte is 1,000 bytes.
+pub fn data_size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if bytes < 1_000 {
+        return format!("{bytes} B");
+    }
+    let mut value = bytes as f64 / 1e3;
+    let mut units = UNITS.iter();
+    let mut unit = units.next();
+    // From here on it would be written as 1000.
+    while value >= 999.5
+        && let Some(next) = units.next()
+    {
+        (value, unit) = (value / 1e3, Some(next));
+    }
+    let unit = unit.copied().unwrap_or_default();
+    if value < 9.95 { format!("{value:.1} {unit}") } else { format!("{value:.0} {unit}") }
+}
+
 /// Cuts a text to `limit` bytes; a `…` behind them says so.
 pub fn cut_bytes(text: &str, limit: usize) -> String {
     if text.len() <= limit {

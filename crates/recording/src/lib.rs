@@ -3,6 +3,7 @@
 mod clock;
 mod container;
 mod detail;
+mod disk_use;
 mod file;
 mod file_lock;
 mod filesystem;
@@ -32,6 +33,7 @@ mod waits;
 pub use clock::Clocks;
 pub use container::{ContainerId, ContainerNames, PodName};
 pub use detail::{DetailStep, DetailStretch};
+pub use disk_use::DiskUse;
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use file_lock::AwaitedFileLock;
 pub use filesystem::Filesystem;
@@ -237,6 +239,8 @@ pub struct Recording {
     pub stopped_threads: Vec<StoppedThread>,
     /// The filesystems that were on block devices or file servers when the window closed, by device.
     pub filesystems: BTreeMap<u32, Filesystem>,
+    /// What each process read from block devices and wrote to them. Empty in a snapshot.
+    pub disk_uses: Vec<DiskUse>,
     /// How much detail was recorded, and what that cost, in order of time.
     pub detail: Vec<DetailStretch>,
     /// The clocks, read every second or so.

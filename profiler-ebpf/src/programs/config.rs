@@ -5,7 +5,7 @@ use core::ptr;
 
 use profiler_ebpf::{
     config::Config,
-    offsets::{ArrivalOffsets, EpollOffsets, NO_OFFSET, Offsets, QuotaOffsets},
+    offsets::{ArrivalOffsets, DiskOffsets, EpollOffsets, NO_OFFSET, Offsets, QuotaOffsets},
 };
 
 /// Overwritten by the loader before the verifier sees it.
@@ -77,6 +77,7 @@ pub static CONFIG: Config = Config {
         quota: QuotaOffsets::UNKNOWN,
         arrival: ArrivalOffsets::UNKNOWN,
         epoll: EpollOffsets::UNKNOWN,
+        disk: DiskOffsets::UNKNOWN,
     },
 };
 

@@ -54,6 +54,12 @@ pub fn request_clock_offset() {
     }
 }
 
+/// Whether an interrupt is handled on this CPU: the task below has nothing to do with it.
+#[inline(always)]
+pub fn is_in_interrupt() -> bool {
+    this_cpu().is_some_and(|it| it.softirq | it.hardirq | it.system != 0 || it.hrtimer != 0)
+}
+
 /// Forgets every interrupt, as the CPU switches from one thread to another.
 #[inline(always)]
 pub fn leave_all() {

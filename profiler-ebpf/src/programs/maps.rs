@@ -10,6 +10,7 @@ use aya_ebpf::{
 use profiler_ebpf::{
     code_epoch::COUNTERS,
     detail::Detail,
+    disk_use::{DirtySlot, DiskUse, MAX_USERS},
     loss::LossCounters,
     own_processes::{ROWS, Row},
     python::{PythonFrames, PythonProcess, PythonThreadState},
@@ -212,6 +213,19 @@ pub static SURVEY: Array<u32, 1> = Array::new();
 /// Only queues with a quota, or below one, come here; of one that is evicted nothing is claimed.
 #[btf_map]
 pub static QUEUE_THROTTLES: LruHashMap<u64, QueueThrottles, 4096> = LruHashMap::new();
+
+/// What each process has read from each block device and written to it, by
+/// [`profiler_ebpf::disk_use::key`]. Who has used its device last is kept. 0.4 MB.
+#[btf_map]
+pub static DISK_USES: LruHashMap<u64, DiskUse, MAX_USERS> = LruHashMap::new();
+
+/// What each CPU has to add to [`DISK_USES`] yet.
+#[btf_map]
+pub static DIRTY_SLOTS: PerCpuArray<DirtySlot, 1> = PerCpuArray::new();
+
+/// How many entries [`DISK_USES`] was given: more than it has, if some were evicted.
+#[btf_map]
+pub static DISK_USERS_MET: Array<u64, 1> = Array::new();
 
 /// When any queue was last unthrottled: what is older than a thread's time in its queue need not be
 /// looked up.

@@ -8,6 +8,7 @@ pub mod config;
 mod copy_ring;
 pub mod current_task;
 pub mod detail;
+pub mod disk_use;
 mod epoll;
 mod file;
 pub mod frame_slots;

@@ -55,8 +55,12 @@ pub struct UserRegisters {
 }
 
 /// Loads a field of a kernel structure through a typed pointer.
+///
+/// # Safety
+///
+/// The verifier knows the type of what `base` points to.
 #[inline(always)]
-unsafe fn field<T: Copy>(base: *const c_void, offset: usize) -> T {
+pub unsafe fn field<T: Copy>(base: *const c_void, offset: usize) -> T {
     // SAFETY: the caller's pointer is typed for the verifier, which checks the access.
     unsafe { ptr::read_volatile(base.byte_add(offset).cast()) }
 }
@@ -274,6 +278,13 @@ impl Task {
     pub fn parent_tgid(self) -> u32 {
         let parent: u64 = peek(self.0 as u64 + offset(&CONFIG.offsets.task_real_parent) as u64);
         peek(parent + offset(&CONFIG.offsets.task_tgid) as u64)
+    }
+
+    /// Whether the thread is the kernel's own. A worker of io_uring is its process's.
+    #[inline(always)]
+    pub fn is_kernels_own(self) -> bool {
+        let flags: u32 = self.load(offset(&CONFIG.offsets.task_flags));
+        flags & PF_KTHREAD != 0
     }
 
     /// Whether the thread has no user code: a kernel thread, or a worker of io_uring.

@@ -57,6 +57,7 @@ pub(super) fn run(
     let mut fuse_servers = Vec::new();
     let mut pipe_holders = Vec::new();
     let mut polled_files = Vec::new();
+    let mut disk_uses = Vec::new();
     let mut open_waits = None;
     let mut of_searches = Diagnostics::new();
     let mut are_quotas_read = false;
@@ -112,6 +113,10 @@ pub(super) fn run(
             }
             Ok(Lookup::Quota { cgroup, tid }) => quotas.observe_throttle(cgroup, tid),
             Ok(Lookup::FuseServers) => fuse_servers = fuse_servers::find_servers(),
+            Ok(Lookup::DiskUses(uses)) => {
+                disk_uses = uses;
+                filesystems::name_devices(&mut disk_uses);
+            }
             Ok(Lookup::PolledFiles(polls)) => {
                 polled_files = polled_files::find_polled_files(polls);
                 for polled in &polled_files {
@@ -212,6 +217,7 @@ pub(super) fn run(
         filesystems,
         pipe_holders,
         polled_files,
+        disk_uses,
         sleepers,
     }
 }

@@ -17,8 +17,8 @@ use crate::{
     symbols::NamingRequest,
 };
 use offwake_recording::{
-    AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, DetailStretch, FileId, Filesystem, FrameId,
-    Function, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile,
+    AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, DetailStretch, DiskUse, FileId, Filesystem,
+    FrameId, Function, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile,
     PipeHolder, Preemption, ProfilerCost, Sample, StackRef, StoppedThread, SummedWaits,
     ThreadEvent, ThreadExit, Throttle, Unanswered, Wait,
     loss::Diagnostics,
@@ -62,6 +62,8 @@ pub(super) enum Lookup {
     WindowOpened,
     /// The window has just closed.
     WindowClosed,
+    /// Processes used block devices, of which the names are wanted: as the window closes.
+    DiskUses(Vec<DiskUse>),
     /// A thread was throttled by the quota of this cgroup.
     Quota {
         cgroup: CgroupId,
@@ -154,6 +156,8 @@ pub struct OpenRecords {
     pub pipe_holders: Vec<PipeHolder>,
     /// What keeps threads stopped: tracers and frozen cgroups.
     pub stopped_threads: Vec<StoppedThread>,
+    /// What processes read from block devices and wrote to them, in a window that is closed.
+    pub disk_uses: Vec<DiskUse>,
     /// The filesystems on block devices: the look-up thread adds them.
     pub filesystems: Vec<Filesystem>,
 }
@@ -203,6 +207,7 @@ pub(super) struct LastLookupResults {
     pub pipe_holders: Vec<PipeHolder>,
     pub filesystems: Vec<Filesystem>,
     pub polled_files: Vec<PolledFile>,
+    pub disk_uses: Vec<DiskUse>,
     pub sleepers: Vec<SleeperStack>,
 }
 

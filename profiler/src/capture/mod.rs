@@ -77,8 +77,8 @@ use crate::{
     awaited_threads::OpenWaits,
     file_locks,
     kernel::{
-        self, Kernel, KernelError, KernelTypes, Settings, StackSettings, StartedKernel, Survey,
-        TargetFilter,
+        self, DiskUseReader, DiskUses, Kernel, KernelError, KernelTypes, Settings, StackSettings,
+        StartedKernel, Survey, TargetFilter,
     },
     lock_owners::find_lock_owners,
     own_threads::{self, OwnThread},
@@ -134,6 +134,7 @@ pub enum CaptureError {
 /// A run whose programs are attached, and whose opening survey is done; the window is not open yet.
 pub struct Armed<S> {
     kernel: Kernel,
+    disk_uses: DiskUseReader,
     counters: Arc<Counters>,
     plan: Plan,
     control: Arc<Control>,
@@ -147,6 +148,8 @@ pub struct Armed<S> {
 /// A run whose window is open.
 pub struct Capture<S> {
     armed: Armed<S>,
+    /// What processes had read from disks and written to them as the window opened.
+    used_before: DiskUses,
     /// What failed, and ends the run.
     broken: Option<CaptureError>,
 }
@@ -190,7 +193,7 @@ impl<S: Sink> Armed<S> {
         plan.settings.own_processes = parser::running_processes();
         reader_process::use_processes();
         let types = KernelTypes::from_running_kernel()?;
-        let StartedKernel { mut kernel, rings, losses, stacks, programs, costs, detail } =
+        let StartedKernel { mut kernel, rings, losses, stacks, programs, costs, detail, disk_uses } =
             Kernel::start(&types, &plan.settings)?;
         // Some thread may have started another one before the kernel half saw forks.
         kernel.leave_out(&parser::running_processes())?;
@@ -242,8 +245,18 @@ impl<S: Sink> Armed<S> {
             drain.drain_early_records();
             start(OwnThread::Drain, Task::Draining, move || drain.run(&control))?
         };
-        let mut armed =
-            Self { kernel, counters, plan, control, to_store, lookups, drain, lookup, store };
+        let mut armed = Self {
+            kernel,
+            disk_uses,
+            counters,
+            plan,
+            control,
+            to_store,
+            lookups,
+            drain,
+            lookup,
+            store,
+        };
         // The children first: the opening survey says of each thread whether it is of the target.
         match armed.add_children().and_then(|()| armed.kernel.survey(Survey::Opening)) {
             Ok(()) => {
@@ -296,6 +309,7 @@ impl<S: Sink> Armed<S> {
     /// If the kernel does not hand out its counters.
     pub fn open(self) -> Result<Capture<S>, CaptureError> {
         let losses = self.counters.losses()?;
+        let used_before = self.disk_uses.read()?;
         // The programs have not been measured yet.
         let profiler_cost =
             ProfilerCost { stacks: self.counters.stacks()?, ..ProfilerCost::default() };
@@ -320,7 +334,7 @@ impl<S: Sink> Armed<S> {
         let start = RecordingStart { meta, losses, profiler_cost, own_cpu: own_cpu_time() };
         // The other end is gone only if its thread has died, and that is noticed when it is joined.
         let _died = self.to_store.send(StoreMessage::Start(Box::new(start)));
-        Ok(Capture { armed: self, broken: None })
+        Ok(Capture { armed: self, used_before, broken: None })
     }
 }
 
@@ -440,9 +454,10 @@ impl<S: Sink> Capture<S> {
     /// recorded before goes on to be stored.
     #[must_use]
     pub fn close(self, closed_by: ClosedBy) -> Captured<S> {
-        let Self { armed, mut broken } = self;
+        let Self { armed, used_before, mut broken } = self;
         let Armed { mut kernel, control, to_store, lookups, drain, lookup, store, .. } = armed;
         let (closed_at, own_cpu) = (kernel::now(), own_cpu_time());
+        let used = armed.disk_uses.read();
         // What is read once at the end is read later if there is no room.
         let _full = lookups.try_send(Lookup::WindowClosed);
         if let Err(error) = kernel.survey(Survey::Closing) {
@@ -464,12 +479,22 @@ impl<S: Sink> Capture<S> {
         if let Some(rest) = &mut rest {
             rest.loss.add_diagnostics(&diagnostics);
         }
-        let waits = Box::new(OpenWaits::from_records(&open));
-        // Nobody else asks any more. If there is no room, the look-up thread may never make any.
-        if let (Err(TrySendError::Full(_)), Some(rest)) =
-            (lookups.try_send(Lookup::OpenWaits(waits)), &mut rest)
-        {
-            *rest.loss.counters.entry("lookups_over_limit".to_owned()).or_default() += 1;
+        let mut last = vec![Lookup::OpenWaits(Box::new(OpenWaits::from_records(&open)))];
+        match used {
+            Ok(used) => {
+                last.push(Lookup::DiskUses(used.since(&used_before)));
+                if let Some(rest) = rest.as_mut().filter(|_| used.evicted > 0) {
+                    rest.loss.counters.insert("disk_users_evicted".to_owned(), used.evicted);
+                }
+            }
+            Err(error) => _ = broken.get_or_insert(error.into()),
+        }
+        for lookup in last {
+            // Nobody else asks any more. If there is no room, the look-up thread may never make any.
+            if let (Err(TrySendError::Full(_)), Some(rest)) = (lookups.try_send(lookup), &mut rest)
+            {
+                *rest.loss.counters.entry("lookups_over_limit".to_owned()).or_default() += 1;
+            }
         }
         Captured { rest, open, lookup, to_store, store, closed_at, own_cpu, closed_by, broken }
     }
@@ -494,6 +519,7 @@ impl<S: Sink> Captured<S> {
             Ok(last) => {
                 (results, names) = (Some(last.results), last.names);
                 open.fuse_servers = last.fuse_servers;
+                open.disk_uses = last.disk_uses;
                 open.filesystems = last.filesystems;
                 open.pipe_holders = last.pipe_holders;
                 polled_files::add_files(&mut open.waits, &last.polled_files);

@@ -56,6 +56,13 @@ const OPTIONAL: &[&str] = &[
 /// one by one, and what is known of that is read as they are switched.
 const QUOTA_FUNCTIONS: &[&str] = &["tg_unthrottle_up", "tg_throttle_down"];
 
+/// The programs that count what is read from disks and written to them, and the tracepoints that each may be
+/// attached to. The second got its name with folios, in 5.18.
+const DISK_PROGRAMS: &[(&str, &[&str])] = &[
+    ("block_bio_queue", &["block_bio_queue"]),
+    ("writeback_dirty_folio", &["writeback_dirty_folio", "writeback_dirty_page"]),
+];
+
 /// Whether a program does no more than record which interrupt a CPU is in.
 pub(super) fn is_interrupt_program(program: &str) -> bool {
     (program.ends_with("_entry") || program.ends_with("_exit")) && !program.starts_with("sched_")
@@ -84,6 +91,11 @@ pub(super) fn attach(
         if let Err(error) = attached {
             log::info!("CPU quotas are not followed: {error}");
         }
+    }
+    let attached = attach_disk_programs(kernel, types, &btf);
+    kernel.counts_disk_use = attached.is_ok();
+    if let Err(error) = attached {
+        log::info!("what is read from disks and written to them is not counted: {error}");
     }
     let names: Vec<&'static str> = (OPTIONAL.iter().copied())
         .filter(|name| types.has_tracepoint(name))
@@ -123,6 +135,23 @@ fn attach_quotas(kernel: &mut Kernel, types: &KernelTypes, btf: &Btf) -> Result<
         return Ok(());
     }
     QUOTA_FUNCTIONS.iter().try_for_each(|name| attach_function(kernel, btf, name))
+}
+
+/// Attaches what counts what is read from disks, and written to them.
+fn attach_disk_programs(
+    kernel: &mut Kernel,
+    types: &KernelTypes,
+    btf: &Btf,
+) -> Result<(), KernelError> {
+    types.find_disk_fields()?;
+    for &(program, tracepoints) in DISK_PROGRAMS {
+        let tracepoint = (tracepoints.iter().find(|name| types.has_tracepoint(name)))
+            .ok_or(KernelError::Missing(program))?;
+        let failed = |source| KernelError::Program { action: "load", program, source };
+        find_tracepoint(kernel, program)?.load(tracepoint, btf).map_err(failed)?;
+        attach_tracepoint(kernel, program)?;
+    }
+    Ok(())
 }
 
 /// Attaches a program to the beginning of a function of the kernel's.

@@ -8,7 +8,9 @@ use std::{
 };
 
 use btf_rs::{Backend, Btf, Member, Struct, Type};
-use profiler_ebpf::offsets::{ArrivalOffsets, EpollOffsets, NO_OFFSET, Offsets, QuotaOffsets};
+use profiler_ebpf::offsets::{
+    ArrivalOffsets, DiskOffsets, EpollOffsets, NO_OFFSET, Offsets, QuotaOffsets,
+};
 
 use super::KernelError;
 
@@ -295,6 +297,7 @@ impl KernelTypes {
             quota: self.quota_offsets().unwrap_or(QuotaOffsets::UNKNOWN),
             arrival: self.arrival_offsets().unwrap_or_default(),
             epoll: self.epoll_offsets().unwrap_or_default(),
+            disk: self.disk_offsets().unwrap_or_default(),
         })
     }
 
@@ -307,6 +310,46 @@ impl KernelTypes {
             item_ready_link: self.offset("epitem", &["rdllink"])?,
             item_epoll: self.offset("epitem", &["ep"])?,
             item_file: self.offset("epitem", &["ffd", "file"])?,
+        })
+    }
+
+    /// Where the kernel keeps what is read from disks, and written to them.
+    fn disk_offsets(&self) -> Result<DiskOffsets, KernelError> {
+        let head = self.enumerator("pageflags", "PG_head");
+        let pages = ["_nr_pages", "_folio_nr_pages"];
+        let pages = pages.iter().find_map(|name| self.offset("folio", &[name]).ok());
+        let (folio_pages, folio_head_flag) =
+            head.zip(pages).map_or((NO_OFFSET, 0), |(head, pages)| (pages, head));
+        Ok(DiskOffsets {
+            bio_device: self.offset("bio", &["bi_bdev"])?,
+            bio_operation: self.offset("bio", &["bi_opf"])?,
+            bio_size: self.offset("bio", &["bi_iter", "bi_size"])?,
+            device_number: self.offset("block_device", &["bd_dev"])?,
+            mapping_host: self.offset("address_space", &["host"])?,
+            inode_device_number: self.offset("inode", &["i_rdev"])?,
+            folio_flags: self.offset("page", &["flags"])?,
+            folio_pages,
+            folio_head_flag,
+            page_shift: page_shift(),
+        })
+    }
+
+    /// Finds where the kernel keeps what is read from disks, and written to them.
+    ///
+    /// # Errors
+    ///
+    /// If a field is missing.
+    pub(super) fn find_disk_fields(&self) -> Result<(), KernelError> {
+        self.disk_offsets().map(|_offsets| ())
+    }
+
+    /// The value of a member of an enumeration.
+    fn enumerator(&self, enumeration: &str, name: &str) -> Option<u32> {
+        self.types_with_name(enumeration).iter().find_map(|found| {
+            let Type::Enum(members) = found else { return None };
+            let mut members = members.members.iter();
+            let found = members.find(|it| self.btf.resolve_name(*it).is_ok_and(|it| it == name));
+            found.map(|member| member.val())
         })
     }
 
@@ -375,6 +418,11 @@ impl KernelTypes {
         let mask = if width == 0 { 0xff } else { ((1_u32 << width.min(8)) - 1) << (offset % 8) };
         Ok((offset / 8, mask & 0xff))
     }
+}
+
+/// The bytes of a page, as a power of two.
+fn page_shift() -> u32 {
+    u32::try_from(rustix::param::page_size()).map_or(0, u32::ilog2)
 }
 
 /// A kind of machine that the kernel half can be built for.

@@ -128,11 +128,12 @@ impl Features {
             };
             let mut kernel = Kernel::start(&types, &settings)?.kernel;
             kernel.survey(Survey::Opening)?;
-            Ok((kernel.program_sizes(), quotas(&types, &kernel)))
+            let features = [quotas(&types, &kernel), disk_use(&types, &kernel)];
+            Ok((kernel.program_sizes(), features))
         });
         match started {
-            Ok((sizes, quotas)) => {
-                self.0.push(quotas);
+            Ok((sizes, features)) => {
+                self.0.extend(features);
                 let how = format!("{} programs", sizes.len());
                 self.0.push(works(NAME, Need::Required, how));
                 sizes
@@ -353,6 +354,20 @@ fn quotas(types: &KernelTypes, kernel: &Kernel) -> Feature {
         works(NAME, Need::Optional, "each thread says when it is throttled")
     } else {
         works(NAME, Need::Optional, "queues say when they are throttled")
+    }
+}
+
+/// Whether it can be counted what processes read from disks, and write to them.
+fn disk_use(types: &KernelTypes, kernel: &Kernel) -> Feature {
+    const NAME: &str = "reads and writes of disks";
+    const LACK: &str = "a finding names who else waits for a disk, but not who else uses it";
+    if kernel.counts_disk_use() {
+        works(NAME, Need::Optional, "counted by process and device")
+    } else if let Err(error) = types.find_disk_fields() {
+        missing(NAME, Need::Optional, format!("{LACK}: {error}"), "run Linux 5.12 or later")
+    } else {
+        let remedy = "run a kernel with the tracepoints of the block layer and of writeback";
+        missing(NAME, Need::Optional, LACK.to_owned(), remedy)
     }
 }
 

@@ -22,8 +22,8 @@ use profiler_ebpf::{
 };
 
 use super::{
-    DetailControl, KernelError, KernelTypes, LossReader, ProgramCostReader, ProgramTimer, Ring,
-    StackCountReader, attach,
+    DetailControl, DiskUseReader, KernelError, KernelTypes, LossReader, ProgramCostReader,
+    ProgramTimer, Ring, StackCountReader, attach,
     btf::COMPAT_MASK,
     map_batch, object,
     sampling_clock::{SamplingClock, online_cpu_list},
@@ -167,6 +167,7 @@ pub struct Kernel {
     pub(super) clock: Option<SamplingClock>,
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
     pub(super) follows_quotas: bool,
+    pub(super) counts_disk_use: bool,
 }
 
 /// The kernel half as it was started, and what reads from it.
@@ -185,6 +186,8 @@ pub struct StartedKernel {
     pub costs: ProgramCostReader,
     /// Says how much detail is recorded.
     pub detail: DetailControl,
+    /// Reads what processes read from disks, and write to them.
+    pub disk_uses: DiskUseReader,
 }
 
 /// A loaded program, as the kernel counts it.
@@ -245,7 +248,8 @@ impl Kernel {
                 .inspect_err(|error| log::warn!("the programs' messages can't be read: {error}"))
                 .ok(),
         };
-        let mut kernel = Self { ebpf, clock: None, logger, follows_quotas: false };
+        let mut kernel =
+            Self { ebpf, clock: None, logger, follows_quotas: false, counts_disk_use: false };
         kernel.fill_maps(settings)?;
         let sizes = ring_sizes(cpus, &online_cpu_list()?, settings.ring_bytes);
         let rings = kernel.make_rings(&sizes)?;
@@ -255,13 +259,20 @@ impl Kernel {
         let programs = ProgramTimer::new(&kernel.ebpf);
         let costs = ProgramCostReader::from_ebpf(&mut kernel.ebpf)?;
         let detail = DetailControl::from_ebpf(&mut kernel.ebpf)?;
-        Ok(StartedKernel { kernel, rings, losses, stacks, programs, costs, detail })
+        let disk_uses = DiskUseReader::from_ebpf(&mut kernel.ebpf)?;
+        Ok(StartedKernel { kernel, rings, losses, stacks, programs, costs, detail, disk_uses })
     }
 
     /// Whether it is seen when CPU quotas are used up and refilled.
     #[must_use]
     pub fn follows_quotas(&self) -> bool {
         self.follows_quotas
+    }
+
+    /// Whether it is counted what processes read from disks, and write to them.
+    #[must_use]
+    pub fn counts_disk_use(&self) -> bool {
+        self.counts_disk_use
     }
 
     /// Hands the programs' messages to the log.

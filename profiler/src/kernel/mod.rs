@@ -7,6 +7,7 @@
 mod attach;
 mod btf;
 mod detail;
+mod disk_use;
 mod error;
 mod features;
 mod load;
@@ -28,6 +29,7 @@ mod user_stacks;
 pub use attach::required_tracepoints;
 pub use btf::{KernelTypes, Machine};
 pub use detail::DetailControl;
+pub use disk_use::{DiskUseReader, DiskUses};
 pub use error::KernelError;
 pub use features::{Feature, FeatureStatus, Features, Need};
 pub use load::{

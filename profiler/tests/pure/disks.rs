@@ -5,7 +5,8 @@ use offwake_analysis::{
     findings::{Finding, FindingDisk},
 };
 use offwake_recording::{
-    FileId, FileKind, Filesystem, OpenFile, Recording, StackRef, ThreadKind, WakeContext,
+    DiskUse, FileId, FileKind, Filesystem, OpenFile, Recording, StackRef, ThreadKind, WakeContext,
+    units::{Tgid, Tid},
 };
 
 use crate::{
@@ -196,5 +197,107 @@ fn a_journal_says_which_disk_it_is_on() {
     assert_eq!(disk("jbd2/nvme0n1p12"), None);
     for other in ["jbd2/dm-1-8", "jbd2/", "kworker/0:1", "jbd2/dm-0-8x"] {
         assert_eq!(disk(other), None, "{other}");
+    }
+}
+
+/// What a process did with a device, in megabytes.
+fn used(process: u32, device: u32, (block_device, disks): (&str, &str), mb: [u64; 3]) -> DiskUse {
+    let [read, submitted, dirtied] = mb.map(|mb| mb * 1_000_000);
+    DiskUse {
+        tgid: Tgid(process),
+        comm: format!("thread{process}"),
+        device,
+        block_device: block_device.to_owned(),
+        disks: disks.to_owned(),
+        read_bytes: read,
+        submitted_bytes: submitted,
+        dirtied_bytes: dirtied,
+    }
+}
+
+/// 7 alone waits for a disk. The others use disks.
+fn beside_users(uses: Vec<DiskUse>, filesystems: &[Filesystem]) -> Finding {
+    let mut r = writers([Some(1); 4]);
+    edit(&mut r, |rows| rows.retain(|row| row.tid == Tid(7)));
+    for user in [60, 61, 62] {
+        live(&mut r, user, &"#".repeat(3_000), 0);
+    }
+    r.disk_uses = uses;
+    first_finding(r, filesystems)
+}
+
+#[test]
+fn who_uses_a_disk_without_waiting_for_it_is_named_with_how_much() {
+    let filesystems = [
+        filesystem(1, "/srv", "sda1", "sda"),
+        filesystem(2, "/home", "sda2", "sda"),
+        filesystem(3, "/data", "sdb1", "sdb"),
+    ];
+    let sda1 = ("sda1", "sda");
+    let uses = vec![
+        used(7, 1, sda1, [0, 3, 3]),
+        // What it made dirty it has also submitted, in part.
+        used(60, 1, sda1, [40, 400, 1_234]),
+        // On another disk.
+        used(61, 3, ("sdb1", "sdb"), [9_000, 0, 0]),
+        used(62, 2, ("sda2", "sda"), [600, 0, 0]),
+    ];
+    let found = beside_users(uses, &filesystems);
+    assert_eq!(others(&found), [("thread60", None), ("thread62", Some("sda2"))], "{found:#?}");
+    assert_eq!(
+        found.lines.last().unwrap().text,
+        "others used this disk too: thread60 60 wrote 1.2 GB, thread62 62 on sda2 read 600 MB; file \
+         /srv/ledger"
+    );
+    let of_60 = &found.disk.as_ref().unwrap().others[0];
+    assert_eq!((of_60.read_bytes, of_60.written_bytes), (Some(40_000_000), Some(1_234_000_000)));
+}
+
+#[test]
+fn who_hardly_uses_a_disk_is_not_named() {
+    let filesystems = [filesystem(1, "/srv", "sda1", "sda")];
+    let sda1 = ("sda1", "sda");
+    // Less than a tenth of all, and less than a megabyte.
+    let uses = vec![used(7, 1, sda1, [0, 0, 100]), used(60, 1, sda1, [9, 0, 0])];
+    assert_eq!(others(&beside_users(uses, &filesystems)), []);
+    let uses = vec![DiskUse { read_bytes: 900_000, ..used(60, 1, sda1, [0, 0, 0]) }];
+    assert_eq!(others(&beside_users(uses, &filesystems)), []);
+}
+
+#[test]
+fn what_goes_through_a_mapped_device_counts_once() {
+    let filesystems = [filesystem(1, "/srv", "dm-0", "sda,sdb")];
+    let uses = vec![
+        used(60, 1, ("dm-0", "sda,sdb"), [0, 0, 800]),
+        used(60, 8, ("sda", "sda"), [0, 900, 0]),
+        // This one is below the filesystem alone.
+        used(61, 9, ("sdb", "sdb"), [300, 0, 0]),
+    ];
+    let found = beside_users(uses, &filesystems);
+    let text = &found.lines.last().unwrap().text;
+    assert!(
+        text.starts_with(
+            "others used this disk too: thread60 60 wrote 800 MB, thread61 61 on sdb read 300 MB"
+        ),
+        "{text}"
+    );
+}
+
+/// A page fault, or a call with a path, names no file.
+#[test]
+fn a_wait_is_for_the_only_disk_that_its_process_used() {
+    let filesystems = [filesystem(1, "/srv", "dm-0", "sda"), filesystem(2, "/data", "sdb1", "sdb")];
+    let text = |uses: &[DiskUse]| {
+        let mut r = writers([None, Some(1), Some(2), Some(2)]);
+        r.disk_uses = uses.to_vec();
+        first_finding(r, &filesystems).text
+    };
+    let (dm, sda) = (used(7, 1, ("dm-0", "sda"), [5, 0, 0]), used(7, 8, ("sda", "sda"), [5, 0, 0]));
+    let other = used(7, 2, ("sdb1", "sdb"), [1, 0, 0]);
+    let swap = used(7, 17, ("sdb2", "sdb"), [1, 0, 0]);
+    assert!(text(&[dm.clone(), sda.clone()]).contains("waits for the disk dm-0 (ext4, /srv)"));
+    assert!(text(&[other.clone()]).contains("waits for the disk sdb1 (ext4, /data)"));
+    for several in [vec![], vec![dm.clone(), other], vec![dm, sda.clone(), swap], vec![sda]] {
+        assert!(text(&several).contains("waits for the disk in"), "{}", text(&several));
     }
 }

@@ -68,6 +68,7 @@ fn open(whole: &Recording) -> OpenRecords {
         lock_owners: whole.lock_owners.clone(),
         pipe_holders: whole.pipe_holders.clone(),
         stopped_threads: whole.stopped_threads.clone(),
+        disk_uses: whole.disk_uses.clone(),
         filesystems: whole.filesystems.values().cloned().collect(),
     }
 }

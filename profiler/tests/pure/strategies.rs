@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    ContainerId, ContainerNames, CpuQuota, DetailStep, DetailStretch, DeviceKind, End, FileId,
-    FileKind, Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner,
-    Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName,
+    ContainerId, ContainerNames, CpuQuota, DetailStep, DetailStretch, DeviceKind, DiskUse, End,
+    FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, LockKind,
+    LockOwner, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName,
     PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile, Recording, Sample, Scope, Segment,
     SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread,
     SummedWaits, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason,
@@ -290,6 +290,26 @@ fn pipe_holder() -> impl Strategy<Value = PipeHolder> {
     })
 }
 
+fn disk_use() -> impl Strategy<Value = DiskUse> {
+    (any::<(u32, u32, u64, u64, u64)>(), ".{0,16}", "[a-z]{0,5}", "[a-z,]{0,9}").prop_map(
+        |(
+            (tgid, device, read_bytes, submitted_bytes, dirtied_bytes),
+            comm,
+            block_device,
+            disks,
+        )| DiskUse {
+            tgid: Tgid(tgid),
+            comm,
+            device,
+            block_device,
+            disks,
+            read_bytes,
+            submitted_bytes,
+            dirtied_bytes,
+        },
+    )
+}
+
 fn stopped_thread() -> impl Strategy<Value = StoppedThread> {
     let tracer = (any::<u32>(), ".{0,16}")
         .prop_map(|(tgid, comm)| StopOrigin::Tracer(PeerProcess { tgid: Tgid(tgid), comm }));
@@ -485,8 +505,11 @@ prop_compose! {
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
-        (detail, summed) in
-            (prop::collection::vec(detail(), 0..3), prop::collection::vec(summed(), 0..3)),
+        (detail, summed, disk_uses) in (
+            prop::collection::vec(detail(), 0..3),
+            prop::collection::vec(summed(), 0..3),
+            prop::collection::vec(disk_use(), 0..3),
+        ),
         clocks in prop::collection::vec(clocks(), 1..4),
         counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
         (records, lost_stacks, undecodable, over_memory) in any::<(u64, u64, u64, u64)>(),
@@ -505,6 +528,7 @@ prop_compose! {
             stopped_threads,
             detail,
             summed,
+            disk_uses,
             filesystems: filesystems.into_iter().map(|known| (known.device, known)).collect(),
             ..Recording::default()
         };

@@ -20,6 +20,7 @@ mod condvar;
 mod connection;
 mod crashes;
 mod crowded_tcp;
+pub mod disk_users;
 mod epoll_chain;
 mod faults;
 mod file_locks;
@@ -100,6 +101,9 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("polled-left-hangs", polled::not_answered_by_left),
     ("polled-right-hangs", polled::not_answered_by_right),
     ("fsync", fsync::beside_a_hog),
+    ("beside-writers", disk_users::beside_writers),
+    ("beside-a-reader", disk_users::beside_a_reader),
+    ("beside-many-readers", disk_users::beside_many),
     ("throttled-writer", fsync::throttled),
     ("two-disks-synced", fsync::two_disks),
     ("three-writers", fsync::three_processes),

@@ -31,6 +31,7 @@ mod locks;
 mod lone_notifies;
 mod mailboxes;
 mod notified_places;
+mod only_filesystems;
 mod open_asks;
 mod parts;
 mod passed_on;

@@ -12,6 +12,7 @@ use super::{
     local_servers::LocalServers,
     locks::FutexWait,
     mailboxes::{MailboxId, MailboxKey},
+    only_filesystems::OnlyFilesystems,
     room::WokenFor,
     wake_source::{self, PatternWakeSource},
     work_waits::{Expects, WorkWait},
@@ -72,6 +73,7 @@ pub(super) fn analyse_all(
     let mut frames = FrameReader::default();
     let sides = ConnectionSides::new(recording);
     let servers = LocalServers::new(recording);
+    let filesystems = OnlyFilesystems::new(recording);
     let mut examples: Vec<Option<u32>> = vec![None; waits.patterns().len()];
     for (row, n) in waits.rows().iter().zip(0..) {
         if let Some(example) = examples.get_mut(row.pattern.index()) {
@@ -85,7 +87,7 @@ pub(super) fn analyse_all(
                 recording,
                 stacks,
                 sleeps,
-                (&mut classifier, &mut frames, &sides, &servers),
+                (&mut classifier, &mut frames, &sides, &servers, &filesystems),
                 pattern,
                 wait.as_ref(),
             )
@@ -97,11 +99,12 @@ fn analyse(
     recording: &Recording,
     stacks: &StackPairs,
     sleeps: &mut Sleeps,
-    (classifier, frames, sides, servers): (
+    (classifier, frames, sides, servers, filesystems): (
         &mut Classifier<'_>,
         &mut FrameReader,
         &ConnectionSides<'_>,
         &LocalServers<'_>,
+        &OnlyFilesystems,
     ),
     pattern: &Pattern,
     wait: Option<&Wait>,
@@ -164,7 +167,7 @@ fn analyse(
         lock,
         own_stack,
         waker_stack,
-        sleep: sleeps.insert(recording, wait, cause, own_stack, evidence),
+        sleep: sleeps.insert(recording, wait, cause, own_stack, evidence, filesystems),
         evidence,
     }
 }

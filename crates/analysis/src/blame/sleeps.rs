@@ -12,7 +12,10 @@
 use indexmap::IndexSet;
 use offwake_recording::{Recording, SocketRole, Wait, units::Tid};
 
-use super::{StackPairId, cause::Cause, frame_evidence::FrameEvidence, stops::Stop};
+use super::{
+    StackPairId, cause::Cause, frame_evidence::FrameEvidence, only_filesystems::OnlyFilesystems,
+    stops::Stop,
+};
 
 /// Identifies a way to sleep within one [`Sleeps`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,10 +81,15 @@ impl Sleeps {
         cause: Cause,
         stack: StackPairId,
         evidence: FrameEvidence,
+        only_filesystems: &OnlyFilesystems,
     ) -> SleepId {
         let role = wait.file.and_then(|file| recording.files.role(file));
-        let filesystem = (wait.file.filter(|_| cause == Cause::Disk))
-            .and_then(|file| Some(recording.filesystem(file)?.device));
+        let of_file = |file| Some(recording.filesystem(file)?.device);
+        let filesystem = match (cause, wait.file) {
+            (Cause::Disk, Some(file)) => of_file(file),
+            (Cause::Disk | Cause::PageFault, None) => only_filesystems.get(wait.tgid),
+            _ => None,
+        };
         let stop =
             Stop::from_wait(cause, wait.state.letter(), &recording.stacks, wait.kernel_stack);
         let own_coroutine = (evidence == FrameEvidence::OwnCoroutine).then_some(wait.tid);

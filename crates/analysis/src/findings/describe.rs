@@ -12,7 +12,7 @@ use crate::{
 
 use super::{
     awaited_things::{AwaitedThing, ThingKind},
-    disk_users::{describe_disk, filesystem_of_kernel_thread},
+    disk_names::{describe_disk, filesystem_of_kernel_thread},
     kernel_waits::KernelWait,
     meaning::SleepMeaning,
     programs::{ProgramId, Programs},

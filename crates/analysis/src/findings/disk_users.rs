@@ -1,11 +1,15 @@
-//! Which disk was waited for, and who else waited for it meanwhile. The kernel does not say for whose
-//! request a disk made others wait, but who kept it busy waits for it as well.
+//! Which disk was waited for, and who else used it meanwhile. The kernel does not say for whose request a
+//! disk made others wait, but how much each process reads and writes is counted. Who keeps a disk busy
+//! with small requests waits for it as well.
 
-use std::{cmp::Reverse, collections::BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashMap},
+};
 
 use indexmap::IndexMap;
 use offwake_recording::{
-    FileId, Filesystem, OpenFile, Recording,
+    DiskUse, FileId, Filesystem, OpenFile, Recording,
     units::{Nanos, Tgid},
 };
 
@@ -16,10 +20,11 @@ use crate::{
 };
 
 use super::{
+    disk_names::{cut_path, filesystem_of_kernel_thread},
     kernel_waits::KernelWait,
     meaning::{Meanings, SleepMeaning},
     model::{DiskUser, Finding, FindingDisk, FindingLine},
-    programs::{Program, ProgramId, ProgramKind, Programs},
+    programs::{ProgramId, ProgramKind, Programs},
     root::WaitRoot,
     tree::NodeKey,
     who::{program_name, time_of_threads},
@@ -27,75 +32,81 @@ use super::{
 
 /// The most programs named.
 const MAX_NAMED: usize = 2;
-/// Who waited for less than this is not named.
+/// Who waited for less than this is not named for it.
 const MIN_TIME: Nanos = Nanos(100_000_000);
+/// Who read and wrote less than this is not named for it.
+const MIN_BYTES: u64 = 1_000_000;
+/// Nor is who has less than this part of all that was read and written.
+const MIN_PART_OF_BYTES: f64 = 0.1;
 /// A file is named if it has at least this part of the time.
 const MAIN_FILE: f64 = 0.9;
-/// The most characters of a path.
-const MAX_PATH: usize = 64;
 
-/// Describes a disk, `the disk sda1 (ext4, /var/lib/postgresql)`, or a server:
-/// `the file server files.example:/export (nfs4, /mnt)`.
-pub(super) fn describe_disk(filesystem: &Filesystem) -> String {
-    let Filesystem { kind, mount_point, block_device, server, .. } = filesystem;
-    let (kind, path) = (text::terminal(kind), cut_path(mount_point));
-    if filesystem.is_remote() {
-        return format!("the file server {} ({kind}, {path})", cut_path(server));
-    }
-    match block_device.as_str() {
-        "" => format!("the disk ({kind}, {path})"),
-        name => format!("the disk {} ({kind}, {path})", text::terminal(name)),
-    }
+/// What each program did with each disk.
+pub(super) struct DiskUsers<'r> {
+    /// How long it waited for the disk, or for the kernel to write back what it wrote.
+    waits: IndexMap<(ProgramId, InTarget, Option<u32>), Waited>,
+    /// What its processes read and wrote.
+    uses: Vec<(ProgramId, InTarget, &'r DiskUse)>,
 }
-
-/// Finds the filesystem whose journal or log a kernel thread writes: the thread has the name of the
-/// block device, `jbd2/sda1-8`. The kernel cuts the names of threads to 15 bytes.
-pub(super) fn filesystem_of_kernel_thread<'r>(
-    recording: &'r Recording,
-    program: Option<&Program>,
-) -> Option<&'r Filesystem> {
-    let program = program.filter(|program| program.kind == ProgramKind::Kernel)?;
-    let is_cut = program.name.len() >= 15;
-    let name = ["jbd2/", "xfsaild/"].iter().find_map(|start| program.name.strip_prefix(start))?;
-    let with_name = |wanted: &str| {
-        let mut all = recording.filesystems.values().filter(|it| it.block_device == wanted);
-        all.next().filter(|_| all.next().is_none())
-    };
-    // An ext4 journal has its inode's number behind the device's name.
-    let without_number = (name.rsplit_once('-'))
-        .filter(|(_, number)| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()));
-    let whole = without_number.and_then(|(device, _)| with_name(device));
-    if is_cut {
-        let mut all = (recording.filesystems.values())
-            .filter(|it| format!("{}-8", it.block_device).starts_with(name));
-        return all.next().filter(|_| all.next().is_none());
-    }
-    whole.or_else(|| with_name(name))
-}
-
-/// The time that each program waited for each disk, or for the kernel to write back what it wrote.
-#[derive(Default)]
-pub(super) struct DiskUsers(IndexMap<(ProgramId, InTarget, Option<u32>), DiskUse>);
 
 /// Whether threads are of the target.
 type InTarget = bool;
 
 #[derive(Default)]
-struct DiskUse {
+struct Waited {
     time: Nanos,
     processes: BTreeSet<Tgid>,
     threads: BTreeSet<ThreadIndex>,
 }
 
-/// Adds up the disk waits of all programs, the target's and others.
-pub(super) fn find(
+/// What a program did with a disk.
+#[derive(Default)]
+struct Usage {
+    waited: Waited,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+impl Usage {
+    fn bytes(&self) -> u64 {
+        self.read_bytes.saturating_add(self.written_bytes)
+    }
+}
+
+impl<'r> DiskUsers<'r> {
+    /// Returns what processes read from a disk and wrote to it, and on which device if that is another one.
+    /// What goes through a device above others is counted on each of them: of each process, what it did with
+    /// the filesystem's own device counts, or else what is most.
+    fn find_uses(
+        &self,
+        filesystem: Option<&Filesystem>,
+        recording: &Recording,
+    ) -> Vec<(ProgramId, InTarget, Option<String>, &'r DiskUse)> {
+        let mut counted = IndexMap::new();
+        for &(program, in_target, used) in &self.uses {
+            let Some(on) = locate_use(filesystem, used, recording) else { continue };
+            let bytes = used.read_bytes.saturating_add(used.written_bytes());
+            let rank = (on.is_none(), bytes);
+            let found = (rank, (program, in_target, on, used));
+            match counted.get(&used.tgid) {
+                Some((known, _)) if *known >= rank => {}
+                _ => _ = counted.insert(used.tgid, found),
+            }
+        }
+        counted.into_values().map(|(_, found)| found).collect()
+    }
+}
+
+/// Adds up what all programs, the target's and others, did with disks.
+pub(super) fn find<'r>(
     blame: &Blame<'_>,
+    recording: &'r Recording,
     programs: &Programs<'_>,
     meanings: &mut Meanings<'_>,
-) -> DiskUsers {
+) -> DiskUsers<'r> {
     let timeline = blame.timeline();
-    let mut users = DiskUsers::default();
-    for n in 0..u32::try_from(blame.recording().waits.len()).unwrap_or(u32::MAX) {
+    let mut waits: IndexMap<_, Waited> = IndexMap::new();
+    for n in 0..u32::try_from(recording.waits.len()).unwrap_or(u32::MAX) {
         let wait = WaitIndex(n);
         let (stack, _) = blame.wait_and_waker_stacks(wait);
         let cause = blame.cause(wait);
@@ -105,12 +116,23 @@ pub(super) fn find(
         let program = programs.program_of_thread(place.thread);
         let filesystem = blame.filesystem_of_wait(wait);
         let in_target = timeline.thread(place.thread).is_some_and(|life| life.in_target);
-        let used = users.0.entry((program, in_target, filesystem)).or_default();
-        used.time += place.to.since(place.from);
-        used.processes.extend(timeline.thread(place.thread).map(|life| life.tgid));
-        used.threads.insert(place.thread);
+        let waited = waits.entry((program, in_target, filesystem)).or_default();
+        waited.time += place.to.since(place.from);
+        waited.processes.extend(timeline.thread(place.thread).map(|life| life.tgid));
+        waited.threads.insert(place.thread);
     }
-    users
+    // Of a process, the thread that was there last.
+    let threads: HashMap<Tgid, ThreadIndex> = (timeline.threads.iter().zip(0..))
+        .map(|(thread, n)| (thread.tgid, ThreadIndex(n)))
+        .collect();
+    let uses = (recording.disk_uses.iter())
+        .filter_map(|used| {
+            let &thread = threads.get(&used.tgid)?;
+            let in_target = timeline.thread(thread).is_some_and(|life| life.in_target);
+            Some((programs.program_of_thread(thread), in_target, used))
+        })
+        .collect();
+    DiskUsers { waits, uses }
 }
 
 /// Says in a finding which disk was waited for, in which file, and who else waited for that disk.
@@ -119,7 +141,7 @@ pub(super) fn name_in(
     (own, meaning): (ProgramId, &SleepMeaning),
     root: &WaitRoot,
     path: &[&NodeKey],
-    users: &DiskUsers,
+    users: &DiskUsers<'_>,
     recording: &Recording,
     programs: &Programs<'_>,
 ) {
@@ -139,17 +161,8 @@ pub(super) fn name_in(
     };
     let file = root.main_file(MAIN_FILE).filter(|_| meaning.filesystem.is_some());
     let file = file.and_then(|file| path_of(recording, file));
-    let names: Vec<String> = (others.iter())
-        .map(|(name, user)| describe_user(name, user, recording.meta.window.length()))
-        .collect();
     let mut words: Vec<String> = Vec::new();
-    if !names.is_empty() {
-        let names = names.join(", ");
-        words.push(match filesystem {
-            Some(_) => format!("others waited for this disk too: {names}"),
-            None => format!("which disk is not known; others waited for disks too: {names}"),
-        });
-    }
+    words.extend(describe_others(&others, filesystem.is_some(), recording.meta.window.length()));
     words.extend(file.as_deref().map(|path| format!("file {}", cut_path(path))));
     if !words.is_empty() {
         finding.lines.push(FindingLine::without_function(words.join("; "), 0.0, false));
@@ -165,66 +178,155 @@ pub(super) fn name_in(
     });
 }
 
-/// Finds who else waited most for a disk; for disks of which none is known, if that is not known.
+/// Finds who else used a disk most; disks of which none is known, if that is not known.
 fn find_others(
-    users: &DiskUsers,
+    users: &DiskUsers<'_>,
     own: ProgramId,
     filesystem: Option<&Filesystem>,
     recording: &Recording,
     programs: &Programs<'_>,
 ) -> Vec<(String, DiskUser)> {
-    let mut others: IndexMap<(ProgramId, Option<String>), DiskUse> = IndexMap::new();
-    for (&(program, in_target, device), used) in &users.0 {
-        let known = device.and_then(|device| recording.filesystems.get(&device));
-        if known.is_some_and(Filesystem::is_remote) {
-            continue;
-        }
-        let other_device = match (filesystem, known) {
-            (Some(wanted), Some(known)) => {
-                let is_same_device = wanted.device == known.device
-                    || !wanted.block_device.is_empty() && wanted.block_device == known.block_device;
-                if !is_same_device && !wanted.shares_disk_with(known) {
-                    continue;
-                }
-                (!is_same_device).then(|| known.block_device.clone())
-            }
-            // Nobody knows whether it is this disk.
-            (Some(_), None) => continue,
-            (None, _) => None,
-        };
-        let is_user =
-            programs.program(program).is_some_and(|known| known.kind == ProgramKind::User);
+    let is_other = |program: ProgramId, in_target: InTarget| {
         // Another process of the same program is a neighbour like any other.
-        if program == own && in_target || !is_user {
+        (program != own || !in_target)
+            && programs.program(program).is_some_and(|known| known.kind == ProgramKind::User)
+    };
+    let mut others: IndexMap<(ProgramId, Option<String>), Usage> = IndexMap::new();
+    for (&(program, in_target, device), waited) in &users.waits {
+        let known = device.and_then(|device| recording.filesystems.get(&device));
+        let Some(on) = locate_wait(filesystem, known).filter(|_| is_other(program, in_target))
+        else {
             continue;
-        }
-        let sum = others.entry((program, other_device)).or_default();
-        sum.time += used.time;
-        sum.processes.extend(&used.processes);
-        sum.threads.extend(&used.threads);
+        };
+        let sum = &mut others.entry((program, on)).or_default().waited;
+        sum.time += waited.time;
+        sum.processes.extend(&waited.processes);
+        sum.threads.extend(&waited.threads);
     }
-    others.retain(|_, used| used.time >= MIN_TIME);
-    others.sort_by_key(|(_, other_device), used| (other_device.is_some(), Reverse(used.time)));
-    let named = others.into_iter().take(MAX_NAMED).filter_map(|((program, on), used)| {
+    let mut of_all: u64 = 0;
+    for (program, in_target, on, used) in users.find_uses(filesystem, recording) {
+        of_all = of_all.saturating_add(used.read_bytes).saturating_add(used.written_bytes());
+        if is_other(program, in_target) {
+            let sum = others.entry((program, on)).or_default();
+            sum.read_bytes = sum.read_bytes.saturating_add(used.read_bytes);
+            sum.written_bytes = sum.written_bytes.saturating_add(used.written_bytes());
+            sum.waited.processes.insert(used.tgid);
+        }
+    }
+    let is_heavy = |usage: &Usage| {
+        usage.bytes() >= MIN_BYTES && usage.bytes() as f64 >= MIN_PART_OF_BYTES * of_all as f64
+    };
+    others.retain(|_, usage| usage.waited.time >= MIN_TIME || is_heavy(usage));
+    others.sort_by_key(|(_, on), usage| {
+        let bytes = if is_heavy(usage) { usage.bytes() } else { 0 };
+        (Reverse(bytes), on.is_some(), Reverse(usage.waited.time))
+    });
+    let is_counted = !recording.disk_uses.is_empty();
+    let named = others.into_iter().take(MAX_NAMED).filter_map(|((program, on), usage)| {
         let program = programs.program(program)?;
-        let pid = used.processes.first().copied().filter(|_| used.processes.len() == 1);
+        let processes = &usage.waited.processes;
         let user = DiskUser {
             program: program.name.clone(),
-            pid,
+            pid: processes.first().copied().filter(|_| processes.len() == 1),
             device: on,
-            threads: used.threads.len() as u64,
-            ns: used.time,
+            threads: usage.waited.threads.len() as u64,
+            ns: usage.waited.time,
+            read_bytes: is_counted.then_some(usage.read_bytes),
+            written_bytes: is_counted.then_some(usage.written_bytes),
         };
         Some((program_name(program), user))
     });
     named.collect()
 }
 
-fn describe_user(name: &str, user: &DiskUser, window: Nanos) -> String {
-    let pid = user.pid.map(|pid| format!(" {pid}")).unwrap_or_default();
-    let device = user.device.as_deref().filter(|name| !name.is_empty());
-    let on = device.map(|name| format!(" on {}", text::terminal(name))).unwrap_or_default();
-    format!("{name}{pid}{on} ({})", time_of_threads(user.ns, user.threads, window))
+/// Returns on which block device of a disk something is: none if it is not on that disk, or nobody knows;
+/// else that device, if it is another one than the filesystem's.
+fn locate<'d>(
+    wanted: &Filesystem,
+    (device, block_device): (u32, &str),
+    mut disks: impl Iterator<Item = &'d str>,
+) -> Option<Option<String>> {
+    let is_same_device = wanted.device == device
+        || !wanted.block_device.is_empty() && wanted.block_device == block_device;
+    if is_same_device {
+        return Some(None);
+    }
+    let shares_disk = disks.any(|disk| wanted.disks().any(|its| its == disk));
+    shares_disk.then(|| Some(block_device.to_owned()))
+}
+
+/// Returns the same of a wait; of whatever disk, if that is not known.
+fn locate_wait(wanted: Option<&Filesystem>, known: Option<&Filesystem>) -> Option<Option<String>> {
+    if known.is_some_and(Filesystem::is_remote) {
+        return None;
+    }
+    match (wanted, known) {
+        (Some(wanted), Some(known)) => {
+            locate(wanted, (known.device, &known.block_device), known.disks())
+        }
+        (Some(_), None) => None,
+        (None, _) => Some(None),
+    }
+}
+
+/// Returns the same of what a process read and wrote.
+fn locate_use(
+    wanted: Option<&Filesystem>,
+    used: &DiskUse,
+    recording: &Recording,
+) -> Option<Option<String>> {
+    if recording.filesystems.get(&used.device).is_some_and(Filesystem::is_remote) {
+        return None;
+    }
+    match wanted {
+        Some(wanted) => locate(wanted, (used.device, &used.block_device), used.disks()),
+        None => Some(Some(used.block_device.clone()).filter(|name| !name.is_empty())),
+    }
+}
+
+/// Says what other programs did with a disk: `others used this disk too: dd 812 wrote 1.2 GB`.
+fn describe_others(
+    others: &[(String, DiskUser)],
+    is_disk_known: bool,
+    window: Nanos,
+) -> Option<String> {
+    let amounts: Vec<String> = others.iter().map(|(_, user)| describe_amounts(user)).collect();
+    let verb = if amounts.iter().all(String::is_empty) { "waited for" } else { "used" };
+    let start = match is_disk_known {
+        true => format!("others {verb} this disk too"),
+        false => format!("which disk is not known; others {verb} disks too"),
+    };
+    let named: Vec<String> = (others.iter().zip(&amounts))
+        .map(|((name, user), amounts)| {
+            let pid = user.pid.map(|pid| format!(" {pid}")).unwrap_or_default();
+            let device = user.device.as_deref().filter(|name| !name.is_empty());
+            let on = device.map(|name| format!(" on {}", text::terminal(name))).unwrap_or_default();
+            let waited = time_of_threads(user.ns, user.threads, window);
+            match (verb, user.ns >= MIN_TIME) {
+                ("used", true) if amounts.is_empty() => {
+                    format!("{name}{pid}{on} (waited {waited})")
+                }
+                ("used", true) => format!("{name}{pid}{on} {amounts} (waited {waited})"),
+                ("used", false) => format!("{name}{pid}{on} {amounts}"),
+                _ => format!("{name}{pid}{on} ({waited})"),
+            }
+        })
+        .collect();
+    (!named.is_empty()).then(|| format!("{start}: {}", named.join(", ")))
+}
+
+/// Says how much a program wrote and read, the larger amount first: `wrote 1.2 GB, read 340 MB`. Empty if it
+/// was not counted, or is next to nothing.
+fn describe_amounts(user: &DiskUser) -> String {
+    let mut amounts = [(user.written_bytes, "wrote"), (user.read_bytes, "read")];
+    amounts.sort_by_key(|(bytes, _)| Reverse(*bytes));
+    let most = amounts[0].0.unwrap_or(0);
+    let told = amounts.iter().filter_map(|(bytes, verb)| {
+        // What is next to nothing beside the other says nothing.
+        let bytes = bytes.filter(|&it| it >= MIN_BYTES && it >= most / 10)?;
+        Some(format!("{verb} {}", text::data_size(bytes)))
+    });
+    told.collect::<Vec<_>>().join(", ")
 }
 
 fn path_of(recording: &Recording, file: FileId) -> Option<String> {
@@ -232,8 +334,4 @@ fn path_of(recording: &Recording, file: FileId) -> Option<String> {
         OpenFile::Named(path) => Some(path.clone()).filter(|path| path.starts_with('/')),
         OpenFile::Socket(_) => None,
     }
-}
-
-fn cut_path(path: &str) -> String {
-    text::cut_path(&text::terminal(path), MAX_PATH)
 }

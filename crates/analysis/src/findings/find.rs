@@ -125,8 +125,9 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
             polled_locks::name_holder(&mut finding, root, teller, &mut writer);
         }
         if finding.cause.kind == BlameEntryKind::Disk.name() {
-            let users = disk_users
-                .get_or_insert_with(|| disk_users::find(blame, &programs, &mut writer.meanings));
+            let users = disk_users.get_or_insert_with(|| {
+                disk_users::find(blame, recording, &programs, &mut writer.meanings)
+            });
             let path: Vec<_> = main_path(&root.node).into_iter().map(|(key, _)| key).collect();
             let who = (key.0, &*key.1);
             disk_users::name_in(&mut finding, who, root, &path, users, recording, &programs);

@@ -20,6 +20,7 @@ mod cpu_holders;
 mod culprits;
 mod deadlocks;
 mod describe;
+mod disk_names;
 mod disk_users;
 mod executions;
 mod find;

@@ -132,12 +132,11 @@ pub struct FindingDisk {
     pub disks: Vec<String>,
     /// The file, if it was one that the waits were on.
     pub file: Option<String>,
-    /// Which other programs waited most for the same disk meanwhile. Who did not wait for it is not
-    /// among them, however much was read or written.
+    /// Which other programs read and wrote most on the same disk meanwhile, or waited most for it.
     pub others: Vec<DiskUser>,
 }
 
-/// A program that waited for a disk.
+/// A program that used a disk, or waited for it.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct DiskUser {
     /// The program.
@@ -146,10 +145,15 @@ pub struct DiskUser {
     pub pid: Option<Tgid>,
     /// The block device, if it is another one on the same disk.
     pub device: Option<String>,
-    /// How many threads of it.
+    /// How many threads of it waited.
     pub threads: u64,
     /// How long its threads waited for it, added up.
     pub ns: Nanos,
+    /// How many bytes of reads it submitted; none if that was not counted.
+    pub read_bytes: Option<u64>,
+    /// How many bytes it wrote, at least: the larger one of what it made dirty in the page cache, and of
+    /// what it submitted itself. None if that was not counted.
+    pub written_bytes: Option<u64>,
 }
 
 impl Finding {

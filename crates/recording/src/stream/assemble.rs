@@ -93,6 +93,7 @@ impl Assembly {
         recording.lock_owners.extend(slice.lock_owners);
         recording.pipe_holders.extend(slice.pipe_holders);
         recording.stopped_threads.extend(slice.stopped_threads);
+        recording.disk_uses.extend(slice.disk_uses);
         recording.detail.extend(slice.detail);
         let filesystems = slice.filesystems.into_iter().map(|known| (known.device, known));
         recording.filesystems.extend(filesystems);

@@ -18,10 +18,10 @@ use super::{
     },
 };
 use crate::{
-    AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, DetailStretch, FileId, Filesystem,
-    Frame, FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module, ModuleId,
-    OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample, Stack, StoppedThread,
-    SummedWaits, ThreadEvent, ThreadExit, Throttle, Wait,
+    AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, DetailStretch, DiskUse, FileId,
+    Filesystem, Frame, FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module,
+    ModuleId, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample, Stack,
+    StoppedThread, SummedWaits, ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -87,6 +87,8 @@ pub struct Slice {
     pub pipe_holders: Vec<PipeHolder>,
     /// What kept threads stopped: at the end.
     pub stopped_threads: Vec<StoppedThread>,
+    /// What processes read from block devices and wrote to them: at the end.
+    pub disk_uses: Vec<DiskUse>,
     /// How much detail was recorded.
     pub detail: Vec<DetailStretch>,
     /// Stretches of threads' lives of which only sums are known.
@@ -144,6 +146,7 @@ impl Slice {
             cell(&self.loss.unanswered),
             cell(&self.detail),
             cell(&self.summed),
+            cell(&self.disk_uses),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -203,6 +206,7 @@ impl Slice {
             stopped_threads: cells.rows_if_any(),
             detail: cells.rows_if_any(),
             summed: cells.rows_if_any(),
+            disk_uses: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -204,6 +204,7 @@ impl RetainedSlices {
                 lock_owners: open.lock_owners,
                 pipe_holders: open.pipe_holders,
                 stopped_threads: open.stopped_threads,
+                disk_uses: open.disk_uses,
                 filesystems: open.filesystems,
                 meta: Some(meta),
                 ..Slice::default()

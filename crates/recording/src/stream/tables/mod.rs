@@ -1,6 +1,7 @@
 //! One file a table, or a few small ones that belong together: its columns, and its rows back.
 
 mod detail;
+mod disk_uses;
 mod file_locks;
 mod files;
 mod filesystems;
