@@ -171,11 +171,11 @@ fn a_click_zooms_in_and_the_address_keeps_it() -> Result<()> {
 #[test]
 fn every_line_of_a_hop_has_as_much_room_as_its_frame() -> Result<()> {
     let browser = shown(&picture("hops")?, "")?;
-    let lines = "[...frame('5: ').querySelectorAll('text')].map((line) => line.textContent)";
+    let lines = "[...frame('4: ').querySelectorAll('text')].map((line) => line.textContent)";
     let before = run(&browser, lines)?;
     let before = before.as_array().context("no lines")?.clone();
     ensure!(before.len() == 3 && before.iter().any(|line| line.to_string().contains("..")));
-    browser.run(&format!("{FRAME} point('5: ', 'click')"))?;
+    browser.run(&format!("{FRAME} point('4: ', 'click')"))?;
     let after = run(&browser, lines)?;
     let after = after.as_array().context("no lines")?;
     ensure!(after.len() == 3 && !after.iter().any(|line| line.to_string().contains("..")));

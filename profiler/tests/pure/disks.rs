@@ -296,7 +296,7 @@ fn a_wait_is_for_the_only_disk_that_its_process_used() {
     let other = used(7, 2, ("sdb1", "sdb"), [1, 0, 0]);
     let swap = used(7, 17, ("sdb2", "sdb"), [1, 0, 0]);
     assert!(text(&[dm.clone(), sda.clone()]).contains("waits for the disk dm-0 (ext4, /srv)"));
-    assert!(text(&[other.clone()]).contains("waits for the disk sdb1 (ext4, /data)"));
+    assert!(text(std::slice::from_ref(&other)).contains("waits for the disk sdb1 (ext4, /data)"));
     for several in [vec![], vec![dm.clone(), other], vec![dm, sda.clone(), swap], vec![sda]] {
         assert!(text(&several).contains("waits for the disk in"), "{}", text(&several));
     }

@@ -56,6 +56,36 @@ fn starvation_leads_from_the_share_on_from_which_it_is_called_so() {
     assert!(found.iter().skip(1).any(|finding| finding.cause.kind == "cpu_queue"), "{found:#?}");
 }
 
+/// Thread 7 wakes 61 and loses its CPU to it for 40 of 100 ticks. Then it waits for `awaited`.
+fn preempted_by_61(awaited: u32) -> Vec<Finding> {
+    let mut r = recording(100);
+    live(
+        &mut r,
+        7,
+        &format!("##{}{}r#{}", "r".repeat(40), ".".repeat(20), "#".repeat(36)),
+        awaited,
+    );
+    live(&mut r, 61, &format!("..{}", "#".repeat(98)), 7);
+    live(&mut r, 62, &"#".repeat(100), 0);
+    for preemption in &mut r.preemptions {
+        preemption.next = Tid(61);
+    }
+    report(&mut r).findings.list
+}
+
+/// With another CPU it would have waited for that thread all along: that is no lack of CPUs.
+#[test]
+fn who_lost_its_cpu_to_the_thread_that_it_waits_for_does_not_lack_cpus() {
+    let is_starved =
+        |found: &[Finding]| found.iter().any(|finding| finding.kind == FindingKind::CpuStarvation);
+    let found = preempted_by_61(61);
+    assert!(!is_starved(&found), "{found:#?}");
+    assert!(found.iter().all(|finding| finding.cause.kind != "cpu_queue"), "{found:#?}");
+    // It waits for somebody else: another CPU would have helped.
+    let found = preempted_by_61(62);
+    assert!(is_starved(&found), "{found:#?}");
+}
+
 fn process(tgid: u32, arguments: &[&str]) -> ProcessInfo {
     ProcessInfo {
         tgid: Tgid(tgid),

@@ -78,7 +78,7 @@ fn findings_have_the_lines_that_the_terminal_has_and_begin_as_there() {
     let is_there = |line: &Value| line["is_folded"].is_null();
     // The first one in full, and later ones with the hops between the waiter and the cause.
     assert!(lines(0).len() == 5 && lines(0).iter().all(is_there), "{found:#}");
-    let of_gateway: Vec<_> = lines(3).into_iter().filter(is_there).collect();
+    let of_gateway: Vec<_> = lines(2).into_iter().filter(is_there).collect();
     let text = |n: usize| of_gateway[n]["text"].as_str().unwrap();
     assert!(text(1).contains("worker-*") && text(2).contains("store-*"), "{of_gateway:#?}");
     assert!(found[0]["leading"].is_null(), "it has ended: {found:#}");

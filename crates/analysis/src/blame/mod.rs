@@ -493,7 +493,8 @@ impl<'a> Blame<'a> {
     }
 
     /// Divides the time in which a thread waited for a CPU among the threads that ran there, and
-    /// calls `visit` with each and its share.
+    /// calls `visit` with each and its share. Time in which it would have waited for another thread on any CPU
+    /// is left out.
     pub(crate) fn visit_cpu_holders(
         &self,
         thread: ThreadIndex,
@@ -501,10 +502,11 @@ impl<'a> Blame<'a> {
     ) {
         let Some(life) = self.timeline.thread(thread) else { return };
         let mut hints = cpus::CpuSearchHints::new(&self.cpus);
-        for interval in life.track.iter() {
+        for (place, interval) in life.track.iter().enumerate() {
             if let State::Runnable(queued) = interval.state {
-                let times = (interval.from, interval.to);
-                self.cpus.holders(self.recording, queued, times, &mut hints, &mut visit);
+                for times in self.find_queued_stretches(thread, place, interval) {
+                    self.cpus.holders(self.recording, queued, times, &mut hints, &mut visit);
+                }
             }
         }
     }

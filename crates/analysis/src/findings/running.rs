@@ -38,6 +38,8 @@ const MAX_HOLDERS: usize = 3;
 struct Ran {
     on_cpu: Nanos,
     queued: Nanos,
+    /// The time without a CPU in which it waited for another thread rather than for a CPU.
+    awaiting: Nanos,
     throttled: Nanos,
     on_cpu_threads: BTreeMap<ThreadIndex, Nanos>,
     queued_threads: BTreeMap<ThreadIndex, Nanos>,
@@ -92,7 +94,9 @@ pub(super) fn find(
     for ((index, program, ledger), holders) in running.into_iter().zip(holders) {
         let ran = programs.entry(program).or_default();
         ran.on_cpu += ledger.on_cpu;
-        let queued = ledger.runnable - ledger.throttled;
+        let awaiting = time_awaiting(blame, index, holders.values().copied().sum());
+        let queued = ledger.runnable - ledger.throttled - awaiting;
+        ran.awaiting += awaiting;
         ran.queued += queued;
         ran.throttled += ledger.throttled;
         ran.on_cpu_threads.insert(index, ledger.on_cpu);
@@ -109,7 +113,7 @@ pub(super) fn find(
     let mut found = Vec::new();
     let mut others = vec![kernel];
     for (program, ran) in programs {
-        let mut untold = TimeByClass::default();
+        let mut untold = TimeByClass::new(BlameClass::CpuQueue, ran.awaiting);
         if writer.share(ran.throttled) > 0.05 {
             let finding = throttled_finding(program, &ran, writer);
             found.push(Found::new(finding, BlameClass::Throttled));
@@ -140,6 +144,14 @@ pub(super) fn find(
     }
     others.retain(|program| program.time.sum() > Nanos(0));
     RunningPrograms { found, others }
+}
+
+/// Returns how long a thread had no CPU and would have waited for another thread on any CPU, too. Who that is
+/// is told where it waits for that one.
+fn time_awaiting(blame: &Blame<'_>, thread: ThreadIndex, queued: Nanos) -> Nanos {
+    let times = blame.timeline().thread(thread).map(|life| life.track.total_times());
+    let runnable = times.map_or(Nanos(0), |times| times.runnable - times.throttled);
+    Nanos(runnable.0.saturating_sub(queued.0))
 }
 
 /// Returns who had the CPUs that a thread waited for, in the order in which they were met.

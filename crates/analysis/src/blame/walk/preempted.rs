@@ -22,7 +22,7 @@
 //! It holds only if X waited for Y before it ended the wait that is walked. A loop that asks Y on
 //! another's behalf, and then answers, was kept from answering by not having the CPU.
 
-use offwake_recording::units::Nanos;
+use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::timeline::{Interval, PreemptionIndex, RunnableSince, State, ThreadIndex, WaitIndex};
 
@@ -57,7 +57,7 @@ impl Walker<'_> {
     ) {
         let awaited = match queued {
             RunnableSince::Preempted(preemption) => {
-                self.blame.find_awaited_thread(leg, place, preemption)
+                self.blame.find_awaited_thread((leg.thread, leg.done), place, preemption)
             }
             RunnableSince::Woken(_) => None,
         };
@@ -77,7 +77,6 @@ impl Walker<'_> {
         inside: TimeRange,
     ) {
         let blame = self.blame;
-        let Some(thread) = blame.timeline.thread(awaited.thread) else { return };
         let Some((row, pattern)) = blame.pattern(awaited.wait) else { return };
         let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
         let hop = HopTo {
@@ -86,46 +85,84 @@ impl Walker<'_> {
             stack: pattern.waker_stack,
             expects: pattern.expects,
         };
-        let first = thread.track.count_begun_before(inside.from, thread.track.len());
         let mut rest = inside;
-        for place in first.saturating_sub(1)..thread.track.len() {
-            let Some(interval) = thread.track.get(place) else { break };
-            if interval.from >= inside.to {
-                break;
-            }
-            let is_awaiteds = match interval.state {
-                // What keeps that one from a CPU keeps the first one waiting.
-                State::OnCpu | State::Runnable(_) | State::Throttled(_) => true,
-                // Until the first thread has a CPU, the awaited one can't go on either.
-                State::Blocked(wait) => blame.task_that_ended(wait) != Some(leg.thread),
-                State::Lost | State::Summed(_) => false,
-            };
-            if is_awaiteds && interval.to > rest.from {
-                self.push_cpu_queue(leg.thread, queued, rest.until(interval.from), leg.at);
-                self.walk_hop(hop, rest.since(interval.from).until(interval.to), at);
-                rest = rest.since(interval.to);
-            }
+        for stretch in blame.find_awaited_stretches(leg.thread, awaited, inside) {
+            self.push_cpu_queue(leg.thread, queued, rest.until(stretch.from), leg.at);
+            self.walk_hop(hop, stretch, at);
+            rest = rest.since(stretch.to);
         }
         self.push_cpu_queue(leg.thread, queued, rest, leg.at);
     }
 }
 
 impl Blame<'_> {
+    /// Finds the stretches of a time without a CPU in which a thread waited for that CPU. In the others it
+    /// would have waited for another thread on any CPU.
+    pub(in super::super) fn find_queued_stretches(
+        &self,
+        thread: ThreadIndex,
+        place: usize,
+        interval: Interval,
+    ) -> Vec<(Timestamp, Timestamp)> {
+        let awaited = match interval.state {
+            State::Runnable(RunnableSince::Preempted(preemption)) => {
+                let done = self.recording.meta.window.end;
+                self.find_awaited_thread((thread, done), place, preemption)
+            }
+            _ => None,
+        };
+        let inside = TimeRange { from: interval.from, to: interval.to };
+        let awaiting = awaited.map(|awaited| self.find_awaited_stretches(thread, awaited, inside));
+        let mut queued = Vec::new();
+        let mut since = interval.from;
+        for stretch in awaiting.into_iter().flatten() {
+            queued.push((since, stretch.from));
+            since = stretch.to;
+        }
+        queued.push((since, interval.to));
+        queued.retain(|(from, to)| from < to);
+        queued
+    }
+
+    /// Finds the stretches of a time without a CPU in which the awaited thread kept the other one waiting.
+    fn find_awaited_stretches(
+        &self,
+        own: ThreadIndex,
+        awaited: AwaitedThread,
+        inside: TimeRange,
+    ) -> Vec<TimeRange> {
+        let Some(thread) = self.timeline.thread(awaited.thread) else { return Vec::new() };
+        let first = thread.track.count_begun_before(inside.from, thread.track.len());
+        (first.saturating_sub(1)..thread.track.len())
+            .map_while(|place| thread.track.get(place))
+            .take_while(|interval| interval.from < inside.to)
+            .filter(|interval| interval.to > inside.from)
+            .filter(|interval| match interval.state {
+                // What keeps that one from a CPU keeps the first one waiting.
+                State::OnCpu | State::Runnable(_) | State::Throttled(_) => true,
+                // Until the first thread has a CPU, the awaited one can't go on either.
+                State::Blocked(wait) => self.task_that_ended(wait) != Some(own),
+                State::Lost | State::Summed(_) => false,
+            })
+            .map(|interval| inside.since(interval.from).until(interval.to))
+            .collect()
+    }
+
     /// Finds the thread that another one, which lost its CPU, had asked before and waited for next. It must have
     /// waited before it did what was waited for: else it was on its way to do that.
     fn find_awaited_thread(
         &self,
-        leg: &Leg,
+        (own_thread, done): (ThreadIndex, Timestamp),
         place: usize,
         preemption: PreemptionIndex,
     ) -> Option<AwaitedThread> {
         let preemption = self.recording.preemptions.get(preemption.0 as usize)?;
-        let own = &self.timeline.thread(leg.thread)?.track;
+        let own = &self.timeline.thread(own_thread)?.track;
         if own.get(place)?.from != preemption.off {
             // A quota took the CPU first: it was nobody else that kept the thread from going on.
             return None;
         }
-        let wait = self.find_wait_after_preemption(leg, place)?;
+        let wait = self.find_wait_after_preemption((own_thread, done), place)?;
         let thread = self.task_that_ended(wait)?;
         if !self.timeline.are_waits_recorded(thread) {
             return None;
@@ -152,7 +189,7 @@ impl Blame<'_> {
                 State::Lost | State::Summed(_) => Some(false),
                 State::Blocked(wait)
                     if interval.to <= preemption.off
-                        && self.task_that_ended(wait) == Some(leg.thread) =>
+                        && self.task_that_ended(wait) == Some(own_thread) =>
                 {
                     Some(true)
                 }
@@ -164,8 +201,12 @@ impl Blame<'_> {
 
     /// Finds the wait that a thread began next when it had a CPU again, if it did so at once, and if that was
     /// no wait for a lock or for more work.
-    fn find_wait_after_preemption(&self, leg: &Leg, place: usize) -> Option<WaitIndex> {
-        let own = &self.timeline.thread(leg.thread)?.track;
+    fn find_wait_after_preemption(
+        &self,
+        (own_thread, done): (ThreadIndex, Timestamp),
+        place: usize,
+    ) -> Option<WaitIndex> {
+        let own = &self.timeline.thread(own_thread)?.track;
         let mut cpu_time = Nanos(0);
         for place in place + 1..own.len() {
             let Interval { from, to, state } = own.get(place)?;
@@ -174,7 +215,7 @@ impl Blame<'_> {
                 State::Runnable(_) => {}
                 // Another CPU would not have helped.
                 State::Throttled(_) | State::Lost | State::Summed(_) => return None,
-                State::Blocked(_) if from >= leg.done => return None,
+                State::Blocked(_) if from >= done => return None,
                 State::Blocked(wait) => {
                     let (_, pattern) = self.pattern(wait)?;
                     let is_lock = pattern.lock.is_some_and(FutexWait::looks_like_lock);
