@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
-    AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    CpuQuota, DetailStep, DetailStretch, DeviceKind, DiskUse, End, FileId, FileKind, Filesystem, Frame,
-    FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId,
-    OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PollEvents, Preemption, ProcessInfo,
-    QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd,
-    StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall, SyscallTable,
+    AddressKind, AddressSpace, AwaitedChild, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks,
+    ClosedBy, CpuQuota, DetailStep, DetailStretch, DeviceKind, DiskUse, End, FileId, FileKind,
+    Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta,
+    Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PollEvents, Preemption,
+    ProcessInfo, QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
+    StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall, SyscallTable,
     SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
     Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
     stream::Slice,
@@ -60,6 +60,9 @@ fn slice(u: Bytes) -> Result<Slice> {
         filesystems: many(u, 2, filesystem)?,
         pipe_holders: many(u, 2, pipe_holder)?,
         stopped_threads: many(u, 2, stopped_thread)?,
+        awaited_children: many(u, 2, |u| {
+            Ok(AwaitedChild { waiter: Tid(small(u)?), child: Tgid(small(u)?) })
+        })?,
         detail: many(u, 3, detail)?,
         summed: many(u, 8, summed)?,
         disk_uses: many(u, 3, disk_use)?,

@@ -24,6 +24,9 @@ use crate::{
     polled_files::PolledFile,
 };
 
+/// The most processes whose titles are read once more: a title takes some 0.1 ms.
+const MAX_TITLES: usize = 256;
+
 /// The open waits of a recording's end, as far as they tell whom they are for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OpenWaits {
@@ -37,6 +40,9 @@ pub(crate) struct OpenWaits {
     pipe_holders: BTreeMap<PipeId, Vec<Tgid>>,
     /// From parents to their children.
     children: BTreeMap<Tgid, BTreeSet<Tgid>>,
+    parents: BTreeMap<Tgid, Tgid>,
+    /// The names of the first threads of processes.
+    names: BTreeMap<Tgid, String>,
 }
 
 /// What one thread waits for.
@@ -74,6 +80,10 @@ impl OpenWaits {
         for event in &open.thread_events {
             waits.threads.entry(event.tgid).or_default().insert(event.tid);
             waits.children.entry(event.parent).or_default().insert(event.tgid);
+            waits.parents.insert(event.tgid, event.parent);
+            if event.tid.0 == event.tgid.0 {
+                waits.names.insert(event.tgid, event.comm.clone());
+            }
         }
         // Who is awake again waits for a CPU, if for anything.
         for wait in open.waits.iter().filter(|wait| wait.wake.is_none()) {
@@ -107,8 +117,8 @@ impl OpenWaits {
         }
     }
 
-    /// Finds the threads that the target's waits lead to, each once, the nearest first. Those of the
-    /// target that others of the target wait for are among them.
+    /// Finds the threads that the target's waits lead to, each once, the nearest first. Those of
+    /// the target that others of the target wait for are among them.
     pub(crate) fn find_awaited(
         &self,
         files: &KnownFiles<'_, impl Fn(FileId) -> Vec<Tgid>>,
@@ -147,6 +157,35 @@ impl OpenWaits {
             }
         }
         awaited
+    }
+
+    /// Finds the processes whose titles may say what the target waits for: those of the threads
+    /// that it waits for (`awaited`), its own that wait, and the other processes of the same
+    /// servers, which may have what is waited for. Each once, and at most [`MAX_TITLES`].
+    pub(crate) fn find_titled(&self, awaited: &[Tid]) -> Vec<Tgid> {
+        let of_target = self.waits.iter().filter(|(_, wait)| wait.in_target);
+        let chain = awaited.iter().filter_map(|tid| Some(self.waits.get(tid)?.tgid));
+        let mut titled: Vec<Tgid> = Vec::new();
+        let mut known = BTreeSet::new();
+        for process in chain.chain(of_target.map(|(_, wait)| wait.tgid)) {
+            if known.insert(process) {
+                titled.push(process);
+            }
+        }
+        let named: Vec<Tgid> = titled.clone();
+        let siblings = named.iter().flat_map(|process| self.siblings(*process));
+        titled.extend(siblings.filter(|sibling| known.insert(*sibling)));
+        titled.truncate(MAX_TITLES);
+        titled
+    }
+
+    /// Returns the processes that have the parent and the name of another one: a server's that has
+    /// one for each client. The first process has children that have nothing to do with each other.
+    fn siblings(&self, process: Tgid) -> impl Iterator<Item = Tgid> + '_ {
+        let parent = self.parents.get(&process).filter(|parent| parent.0 > 1);
+        let all = parent.and_then(|parent| self.children.get(parent)).into_iter().flatten();
+        let name = self.names.get(&process);
+        all.copied().filter(move |other| name.is_some() && self.names.get(other) == name)
     }
 
     fn processes_that_could_end(

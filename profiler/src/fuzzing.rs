@@ -2,7 +2,8 @@
 //! themselves are no part of the library's face.
 
 use crate::{
-    cgroup2, containers, file_locks, files, fuse_servers, lock_owners, pipe_holders, processes,
+    awaited_children, cgroup2, containers, file_locks, files, fuse_servers, lock_owners,
+    pipe_holders, processes,
     symbols::{
         address_spaces::{description::ModuleDescription, proc_maps},
         naming, python,
@@ -21,6 +22,7 @@ pub fn parse_proc_files(bytes: &[u8]) {
     fuse_servers::parse_hostile(&text);
     lock_owners::parse_hostile(&text);
     pipe_holders::parse_hostile(&text);
+    awaited_children::parse_hostile(&text);
     let _call = ThreadCall::parse(&text);
 }
 

@@ -8,6 +8,7 @@
 //!
 //! Everything after the [recording](offwake_recording) is pure: the same recording gives the same bytes.
 
+mod awaited_children;
 mod awaited_threads;
 pub mod capture;
 mod cgroup2;

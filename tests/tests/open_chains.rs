@@ -318,6 +318,25 @@ fn nobody_is_named_for_a_condition_variable() -> Result<()> {
     Ok(())
 }
 
+/// A target whose main thread waits at one, and which does nothing else.
+#[test]
+fn who_waits_at_a_condition_variable_is_told_that_it_has_no_owner() -> Result<()> {
+    let workload = Workload::start("condition-of-main-never-signalled")?;
+    workload.wait_for_call("waiter", &[libc::SYS_futex])?;
+    let pid = workload.role("waiter")?.pid.to_string();
+    let case = Case::profile_with(workload, |offwake, _| offwake.args(["--pid", &pid]))?;
+    let found = stuck(&case, "waiter")?;
+    let first = found.chain.first().context("a hop")?;
+    ensure!(first.what == "waits for another thread", "{found:#?}");
+    let wanted = "a condition variable has no owner: who should signal it is not known";
+    ensure!(found.cause.text == wanted && found.chain.len() == 1, "{found:#?}");
+    let screen = case.outcome.terminal();
+    let text = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+    ensure!(text.contains("STILL WAITING") && text.contains(wanted), "{screen}");
+    ensure!(!text.contains("held by"), "{screen}");
+    Ok(())
+}
+
 /// The server never waits on the connection: what it is is known by the other namespace's sockets
 /// alone, and, where addresses are translated on the way, by the kernel's connection tracking.
 #[test]

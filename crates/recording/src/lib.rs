@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod awaited_child;
 mod clock;
 mod container;
 mod detail;
@@ -30,6 +31,7 @@ pub mod units;
 mod wait;
 mod waits;
 
+pub use awaited_child::AwaitedChild;
 pub use clock::Clocks;
 pub use container::{ContainerId, ContainerNames, PodName};
 pub use detail::{DetailStep, DetailStretch};
@@ -237,6 +239,8 @@ pub struct Recording {
     pub pipe_holders: Vec<PipeHolder>,
     /// What kept threads stopped then: tracers and frozen cgroups.
     pub stopped_threads: Vec<StoppedThread>,
+    /// Children that somebody waited for then by a descriptor.
+    pub awaited_children: Vec<AwaitedChild>,
     /// The filesystems that were on block devices or file servers when the window closed, by device.
     pub filesystems: BTreeMap<u32, Filesystem>,
     /// What each process read from block devices and wrote to them. Empty in a snapshot.

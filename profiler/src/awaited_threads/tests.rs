@@ -178,3 +178,32 @@ fn who_serves_the_filesystem_is_awaited() {
     assert_eq!(find(&open(wait(10, 10, OPENAT, None)), &[], &servers), [20, 30]);
     assert_eq!(find(&open(wait(10, 10, READ, Some(SOCKET))), &[], &servers), [0_u32; 0]);
 }
+
+/// PostgreSQL has a process for each client, and those of one server may have what another one waits for.
+#[test]
+fn titles_are_wanted_of_the_chain_and_of_the_processes_of_the_same_server() {
+    let named = |tgid: u32, parent: u32, name: &str| ThreadEvent {
+        comm: name.to_owned(),
+        ..event(tgid, tgid, parent)
+    };
+    let open = OpenRecords {
+        waits: vec![wait(10, 10, READ, Some(SOCKET)), wait(20, 20, FUTEX, None)],
+        thread_events: vec![
+            named(10, 1, "psql"),
+            // Nobody's server: all of them were started by the first process.
+            named(11, 1, "psql"),
+            named(20, 5, "postgres"),
+            named(21, 5, "postgres"),
+            named(22, 5, "logger"),
+            named(23, 6, "postgres"),
+        ],
+        ..OpenRecords::default()
+    };
+    let waits = OpenWaits::from_records(&open);
+    let titled: Vec<u32> = waits.find_titled(&[Tid(20)]).iter().map(|tgid| tgid.0).collect();
+    assert_eq!(titled, [20, 10, 21]);
+    let crowd = (100..1_000).map(|tgid| named(tgid, 5, "postgres"));
+    let thread_events = open.thread_events.iter().cloned().chain(crowd).collect();
+    let waits = OpenWaits::from_records(&OpenRecords { thread_events, ..open });
+    assert_eq!(waits.find_titled(&[Tid(20)]).len(), super::MAX_TITLES);
+}

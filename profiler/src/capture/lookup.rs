@@ -18,6 +18,7 @@ use super::{
     user_stacks::UserStackExchange,
 };
 use crate::{
+    awaited_children::find_awaited_children,
     awaited_threads::{KnownFiles, OpenWaits},
     decode::NewStack,
     file_locks,
@@ -39,6 +40,9 @@ const SEND_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How long the stacks of sleeping threads are read that the target waits for.
 const SLEEPERS_TIME: Duration = Duration::from_secs(1);
+
+/// How long titles of processes are read once more as the recording ends.
+const TITLES_TIME: Duration = Duration::from_millis(250);
 
 /// Answers until nobody can ask any more, then has every frame named.
 pub(super) fn run(
@@ -136,6 +140,7 @@ pub(super) fn run(
                 let owners = find_lock_owners(&snapshot.open.waits, snapshot.window);
                 snapshot.open.lock_owners = owners;
                 snapshot.open.stopped_threads = find_stopped_threads(&snapshot.open.waits);
+                snapshot.open.awaited_children = find_awaited_children(&snapshot.open.waits);
                 snapshot.open.file_locks =
                     file_locks::find_awaited(&snapshot.open.waits, &mut of_searches);
                 snapshot.open.pipe_holders = pipe_holders::find_holders(
@@ -188,11 +193,16 @@ pub(super) fn run(
         quotas.read_again();
     }
     let quotas = quotas.take_new();
-    user_stacks.process_all_copies(&mut stacks);
     files.complete();
-    let sleepers = open_waits.map_or_else(Vec::new, |waits| {
-        read_sleepers(&waits, &files, &polled_files, &fuse_servers, &mut stacks)
-    });
+    let awaited = open_waits
+        .as_ref()
+        .map_or_else(Vec::new, |waits| find_awaited(waits, &files, &polled_files, &fuse_servers));
+    // First of all: who wakes writes another title.
+    if let Some(waits) = &open_waits {
+        processes.observe_again(&waits.find_titled(&awaited), TITLES_TIME);
+    }
+    user_stacks.process_all_copies(&mut stacks);
+    let sleepers = read_sleepers(&awaited, &mut stacks);
     let (files, mut diagnostics) = files.finish();
     let (processes, of_processes) = processes.finish();
     let filesystems = filesystems::find_filesystems();
@@ -222,17 +232,20 @@ pub(super) fn run(
     }
 }
 
-/// Reads the stacks of threads that have slept since before the window, and that the target waits for.
-fn read_sleepers(
+/// Finds the threads that the target waits for.
+fn find_awaited(
     waits: &OpenWaits,
     files: &Files,
     polled: &[PolledFile],
     fuse_servers: &[FuseServer],
-    stacks: &mut StackProcessor,
-) -> Vec<SleeperStack> {
+) -> Vec<Tid> {
     let peers = |file| files.peers(file).to_vec();
-    let awaited = waits.find_awaited(&KnownFiles { peers, polled, fuse_servers });
-    let read = stacks.read_sleepers(&awaited, SLEEPERS_TIME);
+    waits.find_awaited(&KnownFiles { peers, polled, fuse_servers })
+}
+
+/// Reads the stacks of those of the threads that have slept since before the window.
+fn read_sleepers(awaited: &[Tid], stacks: &mut StackProcessor) -> Vec<SleeperStack> {
+    let read = stacks.read_sleepers(awaited, SLEEPERS_TIME);
     read.into_iter().map(|(tid, stack)| SleeperStack { tid, stack }).collect()
 }
 

@@ -17,10 +17,10 @@ use crate::{
     symbols::NamingRequest,
 };
 use offwake_recording::{
-    AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, DetailStretch, DiskUse, FileId, Filesystem,
-    FrameId, Function, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile,
-    PipeHolder, Preemption, ProfilerCost, Sample, StackRef, StoppedThread, SummedWaits,
-    ThreadEvent, ThreadExit, Throttle, Unanswered, Wait,
+    AwaitedChild, AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, DetailStretch, DiskUse,
+    FileId, Filesystem, FrameId, Function, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta,
+    NewStacks, OpenFile, PipeHolder, Preemption, ProfilerCost, Sample, StackRef, StoppedThread,
+    SummedWaits, ThreadEvent, ThreadExit, Throttle, Unanswered, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -158,6 +158,8 @@ pub struct OpenRecords {
     pub stopped_threads: Vec<StoppedThread>,
     /// What processes read from block devices and wrote to them, in a window that is closed.
     pub disk_uses: Vec<DiskUse>,
+    /// Children that somebody waits for by a descriptor.
+    pub awaited_children: Vec<AwaitedChild>,
     /// The filesystems on block devices: the look-up thread adds them.
     pub filesystems: Vec<Filesystem>,
 }

@@ -74,6 +74,7 @@ use trigger::TriggerMatcher;
 use user_stacks::UserStackExchange;
 
 use crate::{
+    awaited_children::find_awaited_children,
     awaited_threads::OpenWaits,
     file_locks,
     kernel::{
@@ -474,6 +475,7 @@ impl<S: Sink> Capture<S> {
         let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
         open.lock_owners = find_lock_owners(&open.waits, window);
         open.stopped_threads = find_stopped_threads(&open.waits);
+        open.awaited_children = find_awaited_children(&open.waits);
         let mut diagnostics = Diagnostics::new();
         open.file_locks = file_locks::find_awaited(&open.waits, &mut diagnostics);
         if let Some(rest) = &mut rest {

@@ -316,6 +316,7 @@ impl<S: Sink> Store<S> {
         self.next.pipe_holders = open.pipe_holders;
         self.next.stopped_threads = open.stopped_threads;
         self.next.disk_uses = open.disk_uses;
+        self.next.awaited_children = open.awaited_children;
         self.next.filesystems = open.filesystems;
         self.next.meta = Some(meta);
         let mut names = std::mem::take(&mut self.next.names);

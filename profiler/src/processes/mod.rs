@@ -24,6 +24,7 @@ mod tests;
 use std::{
     collections::{HashMap, HashSet},
     hash::BuildHasher as _,
+    time::{Duration, Instant},
 };
 
 use offwake_recording::{
@@ -129,6 +130,25 @@ impl Processes {
             (&info.cgroup, info.pid_in_container, info.uid),
         ));
         if self.known.insert(tgid, hash) != Some(hash) {
+            self.waiting_bytes += bytes;
+            self.new.processes.push(info);
+        }
+    }
+
+    /// Reads once more what processes are that sleep, within `time`: since they were seen for the first time, they may
+    /// have given themselves other titles. All of them are found again, changed or not: each has the time at which it
+    /// was read.
+    pub fn observe_again(&mut self, sleepers: &[Tgid], time: Duration) {
+        let deadline = Instant::now() + time;
+        for &tgid in sleepers {
+            if Instant::now() >= deadline || self.new.processes.len() >= self.limit {
+                return count(&mut self.diagnostics, "processes_over_limit");
+            }
+            let Some(info) = proc_files::read_sleeping_process(tgid) else { continue };
+            let bytes = size(&info);
+            if self.waiting_bytes + bytes > self.max_bytes {
+                return count(&mut self.diagnostics, "processes_over_limit");
+            }
             self.waiting_bytes += bytes;
             self.new.processes.push(info);
         }

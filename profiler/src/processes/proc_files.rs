@@ -57,6 +57,31 @@ pub(super) fn read_process(tgid: Tgid) -> Option<ProcessInfo> {
     })
 }
 
+/// Reads what a process is whose first thread sleeps all the while; none if that is awake, or gone. A
+/// process that runs may be in the middle of writing its title.
+pub(super) fn read_sleeping_process(tgid: Tgid) -> Option<ProcessInfo> {
+    let before = count_sleeps(tgid)?;
+    let info = read_process(tgid)?;
+    (count_sleeps(tgid) == Some(before)).then_some(info)
+}
+
+/// Counts how often the first thread of a process has gone to sleep; none if it does not sleep.
+fn count_sleeps(tgid: Tgid) -> Option<u64> {
+    let directory = open(CWD, &format!("/proc/{tgid}"), OFlags::PATH | OFlags::DIRECTORY)?;
+    parse_sleeps(&read(&directory, "status", MAX_STATUS)?)
+}
+
+/// Parses how often a thread has gone to sleep, if its state is a sleep: S, or D.
+fn parse_sleeps(status: &[u8]) -> Option<u64> {
+    let field = |name: &[u8]| {
+        let mut lines = status.split(|&byte| byte == b'\n');
+        std::str::from_utf8(lines.find_map(|line| line.strip_prefix(name))?).ok()
+    };
+    let is_asleep = field(b"State:")?.trim_start().starts_with(['S', 'D']);
+    let count = field(b"voluntary_ctxt_switches:")?.trim().parse().ok()?;
+    is_asleep.then_some(count)
+}
+
 /// Reads the path of a process's cgroup in the v2 hierarchy, as the kernel writes it; none if the
 /// process is gone.
 pub(super) fn read_cgroup_path(tgid: Tgid) -> Option<Vec<u8>> {
@@ -158,6 +183,7 @@ fn split_arguments(bytes: &[u8]) -> Vec<String> {
 /// Parses any bytes as each of these files, for the fuzzer.
 pub(crate) fn parse_hostile(bytes: &[u8]) {
     let _status = Status::parse(bytes);
+    let _sleeps = parse_sleeps(bytes);
     for controllers in [Controllers::Unified, Controllers::Cpu, Controllers::Freezer] {
         let _path = find_cgroup_path(bytes, controllers);
     }
@@ -166,7 +192,7 @@ pub(crate) fn parse_hostile(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Controllers, Status, find_cgroup_path, split_arguments};
+    use super::{Controllers, Status, find_cgroup_path, parse_sleeps, split_arguments};
     use offwake_recording::units::Tgid;
 
     const MAX_ARGUMENTS: usize = super::MAX_ARGUMENTS as usize;
@@ -188,6 +214,18 @@ mod tests {
         for none in [&b""[..], b"\n\n", b"Tgid:", b"Tgid:\tx", b"Tgid:\t\xff", b"PPid:\t1"] {
             assert_eq!(Status::parse(none), None, "{none:?}");
         }
+    }
+
+    #[test]
+    fn sleeps_are_counted_of_who_is_asleep() {
+        let status = |state: &str| {
+            let text = format!("Name:\tx\nState:\t{state}\nvoluntary_ctxt_switches:\t31\n");
+            parse_sleeps(text.as_bytes())
+        };
+        assert_eq!(status("S (sleeping)"), Some(31));
+        assert_eq!(status("D (disk sleep)"), Some(31));
+        assert_eq!(status("R (running)"), None);
+        assert_eq!(parse_sleeps(b"State:\tS (sleeping)\nnonvoluntary_ctxt_switches:\t3\n"), None);
     }
 
     #[test]

@@ -325,3 +325,24 @@ fn a_cgroup_comes_again_when_its_container_is_named_and_later_ones_have_the_name
     processes.add_cgroup(cgroup(4, format!("/docker/{id}/inner")));
     assert_eq!(rows(&mut processes), [(4, true, web())]);
 }
+
+/// A title changes while a process runs, and says nothing of it then.
+#[test]
+fn who_sleeps_is_read_again_with_the_time_and_who_runs_is_not() {
+    let sleeper = Running::sleep();
+    let spinner = Running::start(Command::new("sh").args(["-c", "while :; do :; done"]));
+    let status = |child: &Running| fs::read_to_string(format!("/proc/{}/status", child.tgid()));
+    wait_for("the sleeper to sleep", || status(&sleeper).unwrap().contains("State:\tS"));
+    let mut processes = Processes::new();
+    processes.observe_process(sleeper.tgid());
+    let before = kernel::now();
+    let found = |processes: &mut Processes| processes.take_new().processes;
+    assert_eq!(found(&mut processes).len(), 1);
+    processes.observe_again(&[spinner.tgid(), sleeper.tgid()], Duration::from_secs(10));
+    let again = found(&mut processes);
+    let [again] = &again[..] else { panic!("{again:?}") };
+    assert_eq!(again.tgid, sleeper.tgid());
+    assert!(again.at >= before, "{again:?}");
+    processes.observe_again(&[sleeper.tgid()], Duration::ZERO);
+    assert_eq!(found(&mut processes), []);
+}

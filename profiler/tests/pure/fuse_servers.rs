@@ -6,14 +6,15 @@ use offwake_analysis::{
     findings::{Finding, FindingKind},
 };
 use offwake_recording::{
-    FileId, FileKind, FuseServer, PeerProcess, Recording, StackRef,
+    FileId, FileKind, FuseServer, PeerProcess, Recording, SocketRole, StackRef,
     units::{Tgid, Timestamp},
 };
 
 use crate::{
     draw::{edit, live, recording},
-    fixtures::{CLOCK_NANOSLEEP, READ, kernel, syscall, user},
+    fixtures::{CLOCK_NANOSLEEP, READ, RECVFROM, kernel, syscall, user},
     golden::report as build_report,
+    open_waits::{asleep, change, in_process, mutex, sleeps_in, waits_at_socket},
 };
 
 const PAUSE: u32 = 34;
@@ -177,7 +178,108 @@ fn a_server_that_reads_its_own_filesystem_is_in_a_deadlock() {
     });
     r.fuse_servers = vec![server(Some(45), None, 7)];
     let finding = findings(&mut r).remove(0);
-    assert!(finding.cause.text.contains("itself: a deadlock"), "{finding:#?}");
+    assert_eq!(finding.kind, FindingKind::Deadlock, "{finding:#?}");
+    let told = &finding.chain[0].what;
+    assert_eq!(told, "waits for a FUSE filesystem that it serves itself", "{finding:#?}");
+}
+
+/// Has a thread read a file on this device.
+fn reads_on(r: &mut Recording, tid: u32, device: u32) {
+    let reads = user(r, tid, &["libc.so.6 read", "app read_report", "app main"]);
+    let asks = kernel(r, &["schedule", "request_wait_answer", "fuse_direct_io", "vfs_read"]);
+    change(r, tid, |wait| {
+        wait.syscall = syscall(READ, [3, 0, 0, 0, 0, 0]);
+        wait.file = Some(FileId { device, inode: 2, kind: FileKind::Regular });
+        (wait.user_stack, wait.kernel_stack) = (reads, asks);
+    });
+}
+
+fn told(finding: &Finding) -> Vec<(u32, &str)> {
+    finding.chain.iter().map(|hop| (hop.tid.unwrap().0, &*hop.what)).collect()
+}
+
+/// Two filesystems, whose servers wait for two others: for a lock, and for an answer.
+#[test]
+fn what_the_server_of_a_filesystem_waits_for_is_followed() {
+    for (device, server, holder) in [(45, 60, 62), (46, 61, 63)] {
+        let mut r = asleep(&[7, 60, 61, 62, 63]);
+        reads_on(&mut r, 7, device);
+        mutex(&mut r, 60, 62, "open_object");
+        waits_at_socket(&mut r, 61, RECVFROM, SocketRole::Asking, 63);
+        sleeps_in(&mut r, 62, "export");
+        sleeps_in(&mut r, 63, "compact");
+        r.fuse_servers =
+            vec![self::server(Some(45), Some(1), 60), self::server(Some(46), None, 61)];
+        let found = findings(&mut r).remove(0);
+        let waits = match server {
+            60 => "still waits for a lock held by thread62 62",
+            _ => "still waits for an answer of thread63 63",
+        };
+        let sleeps = if server == 60 { "sleeps" } else { "has not answered: sleeps" };
+        let first = format!("waits for the FUSE server thread{server} {server}");
+        assert_eq!(told(&found), [(7, &*first), (server, waits), (holder, sleeps)]);
+        let last = found.lines.last().unwrap();
+        assert!(last.is_cause && last.text.contains(&format!("thread{holder}")), "{found:#?}");
+    }
+}
+
+/// The client has the lock that the server wants: neither goes on.
+#[test]
+fn a_client_and_the_server_of_its_filesystem_may_be_a_deadlock() {
+    let mut r = asleep(&[7, 60]);
+    reads_on(&mut r, 7, 45);
+    mutex(&mut r, 60, 7, "open_object");
+    r.fuse_servers = vec![server(Some(45), Some(1), 60)];
+    let found = findings(&mut r).remove(0);
+    assert_eq!(found.kind, FindingKind::Deadlock, "{found:#?}");
+}
+
+/// Of several threads, the one that has read requests and sleeps since this one has it: unless another one could.
+#[test]
+fn the_thread_of_a_server_that_has_the_request_is_told_where_it_is_the_only_one() {
+    let hung = |worker: u32, idle: u32| {
+        let mut r = recording(3_000);
+        live(&mut r, 7, &format!("##{}", "_".repeat(2_998)), 0);
+        live(&mut r, 60, &format!("#{}", "_".repeat(2_999)), 0);
+        live(&mut r, worker, &format!("#.#{}", "_".repeat(2_997)), 7);
+        live(&mut r, idle, &format!("#{}", "_".repeat(2_999)), 0);
+        reads_on(&mut r, 7, 45);
+        let waits = kernel(&mut r, &["schedule", "fuse_dev_do_read", "fuse_dev_read", "vfs_read"]);
+        let fetches = user(&mut r, worker, &["libc.so.6 pause", "fs fetch_object", "fs main"]);
+        let pauses = kernel(&mut r, &["schedule", "__x64_sys_pause"]);
+        edit(&mut r, |all| {
+            for wait in all.iter_mut().filter(|wait| wait.tid.0 >= 60) {
+                let is_open = wait.end == offwake_recording::End::StillOff;
+                (wait.syscall, wait.kernel_stack) = (syscall(READ, [4, 0, 0, 0, 0, 0]), waits);
+                if is_open && wait.tid.0 == worker {
+                    wait.user_stack = fetches;
+                }
+                if is_open && [60, worker].contains(&wait.tid.0) {
+                    (wait.syscall, wait.kernel_stack) = (syscall(PAUSE, [0; 6]), pauses);
+                }
+            }
+        });
+        in_process(&mut r, 60, &[60, worker, idle]);
+        r.fuse_servers = vec![server(Some(45), Some(1), 60)];
+        r
+    };
+    for (worker, idle) in [(61, 62), (62, 61)] {
+        let found = findings(&mut hung(worker, idle)).remove(0);
+        let tids: Vec<u32> = told(&found).into_iter().map(|(tid, _)| tid).collect();
+        assert_eq!(tids, [7, worker], "{found:#?}");
+        assert!(found.cause.text.contains("has not answered"), "{found:#?}");
+        assert!(found.cause.text.ends_with("in fetch_object"), "{found:#?}");
+        // Another thread that was seen to read requests, and sleeps since.
+        let mut r = hung(worker, idle);
+        let pauses = kernel(&mut r, &["schedule", "__x64_sys_pause"]);
+        live(&mut r, 63, &format!("##{}", "_".repeat(2_998)), 0);
+        change(&mut r, 63, |wait| {
+            (wait.syscall, wait.kernel_stack) = (syscall(PAUSE, [0; 6]), pauses);
+        });
+        in_process(&mut r, 60, &[63]);
+        let found = findings(&mut r).remove(0);
+        assert!(!found.cause.text.contains("has not answered"), "{found:#?}");
+    }
 }
 
 /// Thread 7 waits for requests of the kernel's, or does something else in the kernel.

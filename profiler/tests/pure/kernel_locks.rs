@@ -8,7 +8,7 @@ use offwake_analysis::{
     timeline::{Timeline, WaitIndex},
 };
 use offwake_recording::{
-    FileKind, Recording, TaskState, ThreadKind, ThreadRef,
+    FileKind, Filesystem, Recording, TaskState, ThreadKind, ThreadRef,
     units::{Tgid, Tid},
 };
 
@@ -320,4 +320,40 @@ fn what_is_left_of_a_stack_tells_a_lock_from_a_disk() {
     // Another function below the same one, which a disk keeps: nothing says that it is a lock.
     sleeps_in_kernel(&mut r, 7, (WRITE, 70), &["ext4_da_write_begin", "shmem_file_write_iter"]);
     assert!(led_nowhere(&mut r, 7));
+}
+
+/// Of two disks, the one is named that the file is on.
+#[test]
+fn the_filesystem_that_is_frozen_is_named_by_the_file() {
+    for (device, name) in [(5, "left"), (6, "right")] {
+        let mut r = asleep(&[7]);
+        sleeps_in_kernel(&mut r, 7, (WRITE, 70), &["schedule", "percpu_rwsem_wait", "vfs_write"]);
+        change(&mut r, 7, |wait| {
+            wait.file = wait.file.map(|file| offwake_recording::FileId { device, ..file });
+        });
+        for (device, name) in [(5, "left"), (6, "right")] {
+            let filesystem = Filesystem {
+                device,
+                kind: "ext4".to_owned(),
+                mount_point: format!("/srv/{name}"),
+                block_device: format!("loop{device}"),
+                disks: String::new(),
+                server: String::new(),
+            };
+            r.filesystems.insert(device, filesystem);
+        }
+        let found = findings(&mut r).remove(0);
+        let frozen = format!("waits for the frozen filesystem /srv/{name} (ext4, loop{device})");
+        assert_eq!(found.chain[0].what, frozen, "{found:#?}");
+        let disk = found.disk.expect("it is known");
+        assert_eq!(
+            (disk.device, disk.mount_point),
+            (format!("loop{device}"), format!("/srv/{name}"))
+        );
+        // A path says nothing of it.
+        change(&mut r, 7, |wait| wait.file = None);
+        let found = findings(&mut r).remove(0);
+        assert_eq!(found.chain[0].what, "waits for a filesystem that is frozen", "{found:#?}");
+        assert_eq!(found.disk, None);
+    }
 }

@@ -7,8 +7,8 @@ use offwake_analysis::{
     report::{Report, markdown, summary},
 };
 use offwake_recording::{
-    AwaitedFileLock, FileKind, LockKind, LockOwner, OpenFile, PeerProcess, ProcessInfo, Recording,
-    SocketRole, StackRef, Syscall, ThreadRef, Wait, WakeContext,
+    AwaitedChild, AwaitedFileLock, FileKind, LockKind, LockOwner, OpenFile, PeerProcess,
+    ProcessInfo, Recording, SocketRole, StackRef, Syscall, ThreadRef, Wait, WakeContext,
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -253,6 +253,88 @@ fn a_chain_goes_on_over_file_locks_children_and_connections() {
     assert!(found.cause.text.ends_with("waits for a child in run_tar"), "{found:#?}");
 }
 
+/// Has a thread wait for children in this call, and makes others its children.
+fn waits_for_children(r: &mut Recording, parent: u32, children: &[u32], call: Option<Syscall>) {
+    change(r, parent, |wait| wait.syscall = call);
+    for event in r.thread_events.iter_mut().filter(|event| children.contains(&event.tid.0)) {
+        event.parent = Tgid(parent);
+    }
+}
+
+const WAITID: u32 = 247;
+const ANY_CHILD: [u64; 6] = [u32::MAX as u64, 0, 0, 0, 0, 0];
+
+/// Go and Rust name a child by a descriptor (`P_PIDFD`), which tells it from the others.
+#[test]
+fn the_child_behind_a_descriptor_is_the_one_that_is_waited_for() {
+    for (named, other) in [(60, 61), (61, 60)] {
+        let mut r = asleep(&[7, 60, 61]);
+        waits_for_children(&mut r, 7, &[60, 61], syscall(WAITID, [3, 5, 0, 4, 0, 0]));
+        sleeps_in(&mut r, named, "export");
+        sleeps_in(&mut r, other, "compact");
+        let tids = |r: &mut Recording| -> Vec<u32> {
+            findings(r)[0].chain.iter().map(|hop| hop.tid.unwrap().0).collect()
+        };
+        assert_eq!(tids(&mut r), [7], "nothing tells which one it is");
+        r.awaited_children.push(AwaitedChild { waiter: Tid(7), child: Tgid(named) });
+        assert_eq!(tids(&mut r), [7, named]);
+        // A number that is no child's any more.
+        r.awaited_children[0].child = Tgid(99);
+        assert_eq!(tids(&mut r), [7]);
+    }
+}
+
+/// Of several children, the only one that is held up is the one to look at, unless another one works.
+#[test]
+fn of_several_children_the_only_one_that_is_held_up_is_named() {
+    for (stuck, other) in [(60, 61), (61, 60)] {
+        let mut r = asleep(&[7, 60, 61, 62]);
+        waits_for_children(&mut r, 7, &[60, 61], syscall(WAIT4, ANY_CHILD));
+        sleeps_in(&mut r, other, "rest");
+        mutex(&mut r, stuck, 62, "book");
+        sleeps_in(&mut r, 62, "export");
+        let found = findings(&mut r).remove(0);
+        let tids: Vec<_> = found.chain.iter().map(|hop| hop.tid.unwrap().0).collect();
+        assert_eq!(tids, [7, stuck, 62], "{found:#?}");
+        // Both are: none is the cause, and both are listed.
+        mutex(&mut r, other, 62, "book");
+        let found = findings(&mut r).remove(0);
+        assert!(found.lines.iter().all(|line| !line.is_cause), "{found:#?}");
+        let listed = "the end of any of these would end it: thread60 60, thread61 61";
+        assert_eq!(found.cause.text, listed, "{found:#?}");
+    }
+}
+
+/// A parent whose only child, or the one that it names, hangs is held up though other threads of the target go on. A
+/// supervisor whose child serves is not.
+#[test]
+fn a_parent_of_a_child_that_hangs_is_stuck_and_an_idle_supervisor_is_not() {
+    let parent = |children: &[u32], call: [u64; 6], child: &dyn Fn(&mut Recording)| {
+        let mut r = asleep(&[7, 60, 61, 62]);
+        live(&mut r, 8, &"#".repeat(LENGTH), 0);
+        waits_for_children(&mut r, 7, children, syscall(WAIT4, call));
+        sleeps_in(&mut r, 61, "rest");
+        sleeps_in(&mut r, 62, "export");
+        child(&mut r);
+        let list = findings(&mut r);
+        let of_parent = list.into_iter().find(|found| found.chain[0].tid == Some(Tid(7)));
+        of_parent.filter(|found| found.still_waiting)
+    };
+    let wants_lock = |r: &mut Recording| mutex(r, 60, 62, "book");
+    for (children, call) in [(&[60][..], ANY_CHILD), (&[60, 61], [60, 0, 0, 0, 0, 0])] {
+        let found = parent(children, call, &wants_lock).expect("it is told");
+        let tids: Vec<_> = found.chain.iter().map(|hop| hop.tid.unwrap().0).collect();
+        assert_eq!(tids, [7, 60, 62], "{found:#?}");
+        assert_eq!(found.cause.text, "thread62 62 sleeps in export");
+        let serves = |r: &mut Recording| waits_at_socket(r, 60, RECVFROM, SocketRole::Serving, 62);
+        assert_eq!(parent(children, call, &serves), None);
+        let sleeps = |r: &mut Recording| sleeps_in(r, 60, "pause_between_jobs");
+        assert_eq!(parent(children, call, &sleeps), None);
+    }
+    // A supervisor of two, of which one hangs: it waits for none of the two.
+    assert_eq!(parent(&[60, 61], ANY_CHILD, &wants_lock), None);
+}
+
 /// `vfork` and `posix_spawn` return once the child has a program of its own. Here it never gets that far.
 #[test]
 fn who_spawns_a_child_waits_for_what_the_child_waits_for() {
@@ -426,6 +508,52 @@ fn sessions_with_an_open_transaction_may_have_the_lock_that_others_of_their_serv
     // Where the holder is known, nobody else is named.
     owned(&mut r, 60, LockKind::Mutex, 67);
     assert!(!lines(&mut r).iter().any(|line| line.contains("maybe")));
+}
+
+/// Gives a session the title that was read so many ticks after the window's end.
+fn title_at_end(r: &mut Recording, tgid: u32, title: &str, ticks: u64) {
+    session(r, tgid, 50, title, LENGTH as u64 + ticks);
+}
+
+/// One of two sessions begins a transaction within the window, and the other one ends its own. What they said
+/// when they were first seen is true of neither.
+#[test]
+fn a_session_is_told_by_the_title_that_it_had_at_the_end() {
+    let open = "idle in transaction";
+    for (holder, beside) in [(62, 63), (63, 62)] {
+        let mut r = recording(LENGTH);
+        let mut sleeps_from = |tid: u32, tick: usize| {
+            live(&mut r, tid, &format!("{}{}", "#".repeat(tick), "_".repeat(LENGTH - tick)), 0);
+        };
+        for (tid, tick) in [(7, 40), (60, 41), (62, 20), (63, 20)] {
+            sleeps_from(tid, tick);
+        }
+        waits_at_socket(&mut r, 7, RECVFROM, SocketRole::Asking, 60);
+        waits_in(&mut r, 60, "pthread_mutex_lock", "LockAcquire", WAIT);
+        session(&mut r, 60, 50, "idle", 1);
+        session(&mut r, holder, 50, "idle", 1);
+        session(&mut r, beside, 50, open, 1);
+        let told = |r: &mut Recording| -> Vec<String> {
+            findings(r).remove(0).lines.into_iter().map(|line| line.text).collect()
+        };
+        assert!(!told(&mut r).iter().any(|line| line.contains("maybe")), "titles of another time");
+        title_at_end(&mut r, 60, "UPDATE waiting", 30);
+        title_at_end(&mut r, holder, open, 30);
+        title_at_end(&mut r, beside, "idle", 30);
+        let lines = told(&mut r);
+        let maybe = format!("maybe postgres {holder} \"idle in transaction\": asleep as long");
+        assert_eq!(lines.last(), Some(&maybe), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("postgres 60 \"UPDATE waiting\"")));
+        // A title that was read too late may be of the next transaction, or of another program.
+        r.processes.retain(|info| info.at < r.meta.window.end);
+        title_at_end(&mut r, holder, open, 1_500);
+        assert!(!told(&mut r).iter().any(|line| line.contains("maybe")));
+        r.processes.retain(|info| info.at < r.meta.window.end);
+        title_at_end(&mut r, holder, open, 30);
+        let last = r.processes.last_mut().unwrap();
+        last.executable = Some("/usr/bin/psql".to_owned());
+        assert!(!told(&mut r).iter().any(|line| line.contains("maybe")));
+    }
 }
 
 #[test]
@@ -641,6 +769,51 @@ fn two_that_only_listen_to_each_other_are_no_deadlock() {
     // As soon as one of them wants a lock that the other has, it is one.
     mutex(&mut r, 7, 60, "book");
     assert_eq!(findings(&mut r)[0].kind, FindingKind::Deadlock);
+}
+
+/// Two services that ask each other, each over a connection of its own, are a deadlock: neither can answer before
+/// it is answered itself. One that serves its connection may only have nothing to do.
+#[test]
+fn services_that_ask_each_other_are_a_deadlock_and_those_that_serve_are_none() {
+    let (asks, serves) = (SocketRole::Asking, SocketRole::Serving);
+    let kinds = |roles: [SocketRole; 2], calls: [u32; 2]| {
+        let mut r = asleep(&[7, 60]);
+        waits_at_socket(&mut r, 7, calls[0], roles[0], 60);
+        waits_at_socket(&mut r, 60, calls[1], roles[1], 7);
+        findings(&mut r)
+    };
+    let list = kinds([asks, asks], [RECVFROM, RECVFROM]);
+    assert_eq!(list[0].kind, FindingKind::Deadlock, "{list:#?}");
+    let told: Vec<_> = list[0].chain.iter().map(|hop| (hop.tid.unwrap().0, &*hop.what)).collect();
+    assert_eq!(
+        told,
+        [(7, "waits for an answer of thread60 60"), (60, "still waits for an answer of thread7 7")]
+    );
+    for (roles, calls) in [
+        ([asks, serves], [RECVFROM, RECVFROM]),
+        ([serves, asks], [RECVFROM, RECVFROM]),
+        ([serves, serves], [RECVFROM, RECVFROM]),
+    ] {
+        let list = kinds(roles, calls);
+        let is_none = list.iter().all(|found| found.kind != FindingKind::Deadlock);
+        assert!(is_none, "{roles:?}: {list:#?}");
+    }
+    // Three of them, and one that asks itself.
+    let mut r = asleep(&[7, 60, 61]);
+    for (tid, peer) in [(7, 60), (60, 61), (61, 7)] {
+        waits_at_socket(&mut r, tid, RECVFROM, asks, peer);
+    }
+    assert_eq!(findings(&mut r)[0].kind, FindingKind::Deadlock);
+    let mut r = asleep(&[7]);
+    waits_at_socket(&mut r, 7, RECVFROM, asks, 7);
+    let found = findings(&mut r).remove(0);
+    assert_eq!((found.kind, found.chain.len()), (FindingKind::Deadlock, 1), "{found:#?}");
+    // A service with another thread may answer with that one.
+    let mut r = asleep(&[7, 60, 61]);
+    waits_at_socket(&mut r, 7, RECVFROM, asks, 60);
+    waits_at_socket(&mut r, 60, RECVFROM, asks, 7);
+    in_process(&mut r, 60, &[60, 61]);
+    assert!(findings(&mut r).iter().all(|found| found.kind != FindingKind::Deadlock));
 }
 
 #[test]

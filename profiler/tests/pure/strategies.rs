@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use offwake_recording::{
-    AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    ContainerId, ContainerNames, CpuQuota, DetailStep, DetailStretch, DeviceKind, DiskUse, End,
-    FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, LockKind,
-    LockOwner, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName,
-    PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile, Recording, Sample, Scope, Segment,
-    SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread,
-    SummedWaits, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason,
-    ThreadExit, ThreadKind, ThreadRef, Throttle, Unanswered, UnansweredKind, Wait, Wake,
-    WakeContext, Window,
+    AddressKind, AddressSpace, AwaitedChild, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks,
+    ClosedBy, ContainerId, ContainerNames, CpuQuota, DetailStep, DetailStretch, DeviceKind,
+    DiskUse, End, FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer,
+    InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
+    PipeEnds, PipeHolder, PodName, PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile,
+    Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef,
+    StopOrigin, StoppedThread, SummedWaits, Syscall, SyscallTable, SystemVector, TaskState,
+    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Unanswered,
+    UnansweredKind, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -310,6 +310,11 @@ fn disk_use() -> impl Strategy<Value = DiskUse> {
     )
 }
 
+fn awaited_child() -> impl Strategy<Value = AwaitedChild> {
+    any::<(u32, u32)>()
+        .prop_map(|(waiter, child)| AwaitedChild { waiter: Tid(waiter), child: Tgid(child) })
+}
+
 fn stopped_thread() -> impl Strategy<Value = StoppedThread> {
     let tracer = (any::<u32>(), ".{0,16}")
         .prop_map(|(tgid, comm)| StopOrigin::Tracer(PeerProcess { tgid: Tgid(tgid), comm }));
@@ -495,13 +500,17 @@ prop_compose! {
         processes in prop::collection::vec(process(), 0..4),
         cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
         interrupts in prop::collection::vec(interrupt(), 0..4),
-        (file_locks, fuse_servers, lock_owners, filesystems, pipe_holders, stopped_threads) in (
+        (
+            file_locks, fuse_servers, lock_owners, filesystems,
+            pipe_holders, stopped_threads, awaited_children,
+        ) in (
             prop::collection::vec(file_lock(), 0..3),
             prop::collection::vec(fuse_server(), 0..3),
             prop::collection::vec(lock_owner(), 0..3),
             prop::collection::vec(filesystem(), 0..3),
             prop::collection::vec(pipe_holder(), 0..3),
             prop::collection::vec(stopped_thread(), 0..3),
+            prop::collection::vec(awaited_child(), 0..3),
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
@@ -526,6 +535,7 @@ prop_compose! {
             lock_owners,
             pipe_holders,
             stopped_threads,
+            awaited_children,
             detail,
             summed,
             disk_uses,

@@ -177,6 +177,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("rwlock-held-by-left", owned_locks::rwlock_held_by_left),
     ("rwlock-held-by-right", owned_locks::rwlock_held_by_right),
     ("condition-never-signalled", owned_locks::condition_never_signalled),
+    ("condition-of-main-never-signalled", owned_locks::condition_of_main_never_signalled),
     ("sysv-sem", queues::semaphore),
     ("sysv-sem-timeout", queues::semaphore_timeout),
     ("sysv-msg", queues::sysv_messages),

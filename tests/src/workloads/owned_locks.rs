@@ -279,6 +279,18 @@ pub(super) fn condition_never_signalled(stage: &Stage) -> Result<()> {
     stage.play(|| queue.put())
 }
 
+/// A process whose main thread waits at a condition variable that nobody signals.
+pub(super) fn condition_of_main_never_signalled(stage: &Stage) -> Result<()> {
+    let queue = super::condvar::Queue::empty();
+    let waiter = stage.role("waiter")?;
+    stage.process(|| {
+        super::asleep::end_upon_alarm();
+        waiter.claim("ow-waiter");
+        waiter.waits(|| queue.drain());
+    })?;
+    stage.play(|| super::asleep::alarm(waiter))
+}
+
 /// Plays the role of whoever has the lock.
 fn claim_held(holder: &Role, held: &AtomicU32) {
     holder.claim("ow-holder");

@@ -13,7 +13,13 @@ use indexmap::IndexSet;
 use offwake_recording::{Recording, SocketRole, Wait, units::Tid};
 
 use super::{
-    StackPairId, cause::Cause, frame_evidence::FrameEvidence, only_filesystems::OnlyFilesystems,
+    StackPairId,
+    cause::{
+        Cause, kernel_frames,
+        kernel_locks::{KernelLock, find_kernel_lock},
+    },
+    frame_evidence::FrameEvidence,
+    only_filesystems::OnlyFilesystems,
     stops::Stop,
 };
 
@@ -45,8 +51,8 @@ pub struct Sleep {
     pub evidence: FrameEvidence,
     /// What stopped the thread, if it was stopped.
     pub stop: Option<Stop>,
-    /// The filesystem of the file that it was on, by its device, if the thread waited for a disk and
-    /// that is known.
+    /// The filesystem of the file that it was on, by its device, if the thread waited for a disk, or until
+    /// the filesystem is frozen no more, and that is known.
     pub filesystem: Option<u32>,
     /// The thread, if it is one coroutine's own: its stacks do not tell what that waited for.
     pub own_coroutine: Option<Tid>,
@@ -84,9 +90,14 @@ impl Sleeps {
         only_filesystems: &OnlyFilesystems,
     ) -> SleepId {
         let role = wait.file.and_then(|file| recording.files.role(file));
-        let of_file = |file| Some(recording.filesystem(file)?.device);
+        let is_frozen = || {
+            let functions = kernel_frames(&recording.stacks, wait.kernel_stack);
+            find_kernel_lock(cause, functions) == Some(KernelLock::FrozenFilesystem)
+        };
+        let filesystem_of = |file| Some(recording.filesystem(file)?.device);
         let filesystem = match (cause, wait.file) {
-            (Cause::Disk, Some(file)) => of_file(file),
+            (Cause::Disk, Some(file)) => filesystem_of(file),
+            (Cause::KernelLock, Some(file)) if is_frozen() => filesystem_of(file),
             (Cause::Disk | Cause::PageFault, None) => only_filesystems.get(wait.tgid),
             _ => None,
         };

@@ -65,7 +65,7 @@ impl ChainTeller<'_> {
         };
         let program = writer.words.programs.program_of_thread(thread);
         let time = self.graph.open_time(thread);
-        let hop = writer.words.hop(program, &BTreeSet::from([thread]), function, what, time);
+        let hop = writer.words.hop_at_end(program, &BTreeSet::from([thread]), function, what, time);
         let tid = writer.words.timeline.thread(thread).map(|life| life.tid);
         // A stop is one of the whole process.
         let is_stopped = place > 0 && self.graph.is_stopped(thread);
@@ -120,10 +120,15 @@ impl ChainTeller<'_> {
             }
             (Awaited::ThreadEnd, _) => format!("{verb} for the end of {owner}"),
             (Awaited::Child, _) => format!("{verb} for its child {owner}"),
-            (Awaited::Answer, _) => format!("{verb} for an answer of {owner}"),
+            (Awaited::Answer, true) => format!("{verb} for an answer of its own"),
+            (Awaited::Answer, false) => format!("{verb} for an answer of {owner}"),
             (Awaited::Data, _) => format!("{verb} for {owner} to write to a pipe or close it"),
             (Awaited::Room, _) => format!("{verb} for {owner} to read"),
             (Awaited::Accept, _) => format!("{verb} for {owner} to accept its connection"),
+            (Awaited::Filesystem, true) => {
+                format!("{verb} for a FUSE filesystem that it serves itself")
+            }
+            (Awaited::Filesystem, false) => format!("{verb} for the FUSE server {owner}"),
         };
         let what = match self.graph.unseen_holder(thread) {
             Some(unseen) if matches!(link.awaited, Awaited::Data | Awaited::Room) => {
@@ -154,7 +159,7 @@ impl ChainTeller<'_> {
                 }
                 let program = words.programs.program_of_thread(*thread);
                 let threads = BTreeSet::from([*thread]);
-                who::who(&words.hop(program, &threads, None, String::new(), Nanos(0)))
+                who::who(&words.hop_at_end(program, &threads, None, String::new(), Nanos(0)))
             }
             Owner::Unrecorded(thread, comm) => {
                 let name = text::terminal(comm);

@@ -3,7 +3,10 @@
 use offwake_recording::{CpuQuota, Recording, SocketRole};
 
 use crate::{
-    blame::{BlameEntryKind, FrameEvidence, Reason, Stop, cause::Cause},
+    blame::{
+        BlameEntryKind, FrameEvidence, Reason, Stop,
+        cause::{Cause, kernel_locks::KernelLock},
+    },
     quotas::{ThrottledTimes, describe_quota},
     text,
     timeline::{ThreadIndex, Timeline},
@@ -12,7 +15,7 @@ use crate::{
 
 use super::{
     awaited_things::{AwaitedThing, ThingKind},
-    disk_names::{describe_disk, filesystem_of_kernel_thread},
+    disk_names::{describe_disk, describe_frozen, filesystem_of_kernel_thread},
     kernel_waits::KernelWait,
     meaning::SleepMeaning,
     programs::{ProgramId, Programs},
@@ -107,7 +110,12 @@ impl Words<'_> {
                 return format!("waits until {who} opens the other end of a FIFO");
             }
             Some(KernelWait::Lock(lock)) if slept.cause == Cause::KernelLock => {
-                return format!("waits for {}", lock.describe());
+                let frozen = (slept.filesystem.filter(|_| lock == KernelLock::FrozenFilesystem))
+                    .and_then(|device| self.recording.filesystems.get(&device));
+                return match frozen {
+                    Some(frozen) => format!("waits for {}", describe_frozen(frozen)),
+                    None => format!("waits for {}", lock.describe()),
+                };
             }
             Some(KernelWait::Lock(_)) | None => {}
         }

@@ -23,6 +23,16 @@ pub(super) fn describe_disk(filesystem: &Filesystem) -> String {
     }
 }
 
+/// Describes a filesystem that nobody can change: `the frozen filesystem /srv (ext4, sda1)`.
+pub(super) fn describe_frozen(filesystem: &Filesystem) -> String {
+    let Filesystem { kind, mount_point, block_device, .. } = filesystem;
+    let device = match block_device.as_str() {
+        "" => String::new(),
+        name => format!(", {}", text::terminal(name)),
+    };
+    format!("the frozen filesystem {} ({}{device})", cut_path(mount_point), text::terminal(kind))
+}
+
 /// Finds the filesystem whose journal or log a kernel thread writes: the thread has the name of the
 /// block device, `jbd2/sda1-8`. The kernel cuts the names of threads to 15 bytes.
 pub(super) fn filesystem_of_kernel_thread<'r>(

@@ -14,7 +14,10 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::{Blame, cause::Cause},
+    blame::{
+        Blame,
+        cause::{Cause, WaitedOn},
+    },
     text,
     timeline::{ThreadIndex, WaitIndex},
 };
@@ -24,6 +27,7 @@ use super::{
     kernel_waits::KernelWait,
     meaning::{Meanings, SleepMeaning},
     model::{DiskUser, Finding, FindingDisk, FindingLine},
+    open_waits::StuckThreads,
     programs::{ProgramId, ProgramKind, Programs},
     root::WaitRoot,
     tree::NodeKey,
@@ -175,6 +179,37 @@ pub(super) fn name_in(
         disks: known.disks().map(str::to_owned).collect(),
         file,
         others,
+    });
+}
+
+/// Says in a finding about waits that have not ended which disk they are for, if that is one and known, and who else
+/// used it. A wait of which nobody knows the disk says so itself.
+pub(super) fn name_in_open(
+    finding: &mut Finding,
+    stuck: &StuckThreads,
+    filesystem: &Filesystem,
+    users: &DiskUsers<'_>,
+    (recording, programs): (&Recording, &Programs<'_>),
+) {
+    if filesystem.is_remote() {
+        return;
+    }
+    let file = match stuck.wait().waited_on().as_slice() {
+        [WaitedOn::File { file, .. }] => path_of(recording, *file),
+        _ => None,
+    };
+    let others = find_others(users, stuck.program(), Some(filesystem), recording, programs);
+    let window = recording.meta.window.length();
+    if let Some(text) = describe_others(&others, true, window) {
+        finding.lines.push(FindingLine::without_function(text, 0.0, false));
+    }
+    finding.disk = Some(FindingDisk {
+        device: filesystem.block_device.clone(),
+        filesystem: filesystem.kind.clone(),
+        mount_point: filesystem.mount_point.clone(),
+        disks: filesystem.disks().map(str::to_owned).collect(),
+        file,
+        others: others.into_iter().map(|(_, user)| user).collect(),
     });
 }
 

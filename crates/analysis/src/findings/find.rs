@@ -89,7 +89,18 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
     let teller = ChainTeller { blame, graph: &graph };
     let mut found = deadlocks::describe_deadlocks(&deadlocks, teller, &mut writer);
     let mut stuck_found = open_waits::describe_stuck(&stuck, teller, recording, &mut writer);
+    let mut disk_users = None;
     for (found, stuck) in stuck_found.iter_mut().zip(&stuck) {
+        if let Some(filesystem) = stuck.filesystem(recording) {
+            let users = disk_users.get_or_insert_with(|| {
+                disk_users::find(blame, recording, &programs, &mut writer.meanings)
+            });
+            let whole = (recording, &programs);
+            disk_users::name_in_open(&mut found.finding, stuck, filesystem, users, whole);
+        }
+    }
+    let is_unnamed = |(_, stuck): &(_, &StuckThreads)| !stuck.leads_to_filesystem();
+    for (found, stuck) in stuck_found.iter_mut().zip(&stuck).filter(is_unnamed) {
         let of_filesystem = FuseWait {
             meaning: stuck.meaning(),
             waited_on: &stuck.wait().waited_on(),
@@ -105,7 +116,6 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
     let running = running::find(blame, &activity, &mut writer);
     found.extend(running.found);
     let covered = covered_roots(&roots);
-    let mut disk_users = None;
     let mut smaller = running.others;
     for ((key, root), is_covered) in roots.iter().zip(covered) {
         if writer.share(root.node.time) < MIN_SHARE {

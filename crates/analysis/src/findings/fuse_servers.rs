@@ -21,9 +21,9 @@ use crate::{
 
 use super::{
     chain_words::ChainTeller,
-    kernel_waits::KernelWait,
     meaning::{SharedMeaning, SleepMeaning},
     model::{Finding, FindingHop, FindingLine},
+    open_chains::find_servers,
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
@@ -54,7 +54,7 @@ pub(super) fn name_server(
     teller: ChainTeller<'_>,
     writer: &mut FindingWriter<'_>,
 ) -> Option<NamedServer> {
-    let servers = find_servers(wait, teller.blame.recording());
+    let servers = find_servers_of_wait(wait, teller.blame.recording());
     let processes: BTreeSet<Tgid> = servers.iter().map(|server| server.server.tgid).collect();
     let first = servers.first()?;
     // Earlier kernels don't say who serves which filesystem.
@@ -97,24 +97,14 @@ pub(super) fn name_server(
 }
 
 /// Finds who may serve the filesystem that threads wait for.
-fn find_servers<'r>(wait: &FuseWait<'_>, recording: &'r Recording) -> Vec<&'r FuseServer> {
+fn find_servers_of_wait<'r>(wait: &FuseWait<'_>, recording: &'r Recording) -> Vec<&'r FuseServer> {
     let devices: BTreeSet<u32> = (wait.waited_on.iter())
         .filter_map(|on| match on {
             WaitedOn::File { file, .. } => Some(file.device),
             WaitedOn::Futex { .. } => None,
         })
         .collect();
-    let all = || recording.fuse_servers.iter();
-    let of_device = |server: &&FuseServer| server.device.is_some_and(|own| devices.contains(&own));
-    let known: Vec<_> = all().filter(of_device).collect();
-    if !known.is_empty() || wait.meaning.kernel != Some(KernelWait::Fuse) {
-        return known;
-    }
-    // A path tells no device: then it is one that owes an answer to somebody.
-    let may_be_it = |server: &&FuseServer| {
-        (devices.is_empty() || server.device.is_none()) && server.unanswered != Some(0)
-    };
-    all().filter(may_be_it).collect()
+    find_servers(recording, &devices, wait.meaning.kernel)
 }
 
 /// Describes what threads of a server do that are not idle, those first that can be at work on what
@@ -177,7 +167,7 @@ fn describe_threads(
             true => BlameClass::HeldBack,
             false => teller.class_of_thread(first, writer),
         };
-        hops.push((writer.words.hop(program, &threads, function, what, group.time), class));
+        hops.push((writer.words.hop_at_end(program, &threads, function, what, group.time), class));
     }
     hops
 }

@@ -41,7 +41,7 @@ pub(super) fn name_last_owner(
         Awaited::Lock | Awaited::WriteLock | Awaited::FileLock | Awaited::KernelLock(_) => {
             Some(format!("held by {}", owner()?))
         }
-        Awaited::Accept | Awaited::Data | Awaited::Room => {
+        Awaited::Accept | Awaited::Data | Awaited::Room | Awaited::Filesystem => {
             Some(format!("{} {}", owner()?, link.awaited.describe_missing()?))
         }
         Awaited::ThreadEnd | Awaited::Child => Some(format!("{} has not ended", owner()?)),

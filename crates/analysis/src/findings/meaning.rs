@@ -47,7 +47,8 @@ pub(super) struct SleepMeaning {
     pub(super) kernel: Option<KernelWait>,
     pub(super) evidence: FrameEvidence,
     pub(super) stop: Option<Stop>,
-    /// The device of the filesystem that the file was on, where a disk was waited for.
+    /// The device of the filesystem that the file was on, where a disk was waited for, or that it is frozen no
+    /// more.
     pub(super) filesystem: Option<u32>,
     /// Where the coroutine was seen at other times that waited, of those with a thread of their own.
     pub(super) coroutine: Option<Label>,

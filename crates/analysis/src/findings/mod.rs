@@ -10,6 +10,7 @@
 //! the cause, the end of the path on which most of the time was spent.
 
 mod activity;
+mod awaited_children;
 mod awaited_things;
 mod blocked_loops;
 mod chain_words;

@@ -11,7 +11,7 @@ use std::{
 
 use indexmap::IndexMap;
 use offwake_recording::{
-    FileKind, Recording, SocketRole,
+    FileKind, Filesystem, Recording, SocketRole,
     units::{Nanos, Tid},
 };
 
@@ -30,6 +30,7 @@ use super::{
     meaning::SleepMeaning,
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     open_chains::{Awaited, FifoEnd, OpenChain, OpenWaitGraph, Owner},
+    programs::ProgramId,
     root::{RootKey, WaitRoot},
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
@@ -169,6 +170,21 @@ impl StuckThreads {
         &self.key.1
     }
 
+    /// Returns whether their chain names the thread that serves the filesystem that they wait for.
+    pub(super) fn leads_to_filesystem(&self) -> bool {
+        self.chain.links.first().is_some_and(|link| link.awaited == Awaited::Filesystem)
+    }
+
+    /// The filesystem on whose disk they wait, or which is frozen, if that is known.
+    pub(super) fn filesystem<'r>(&self, recording: &'r Recording) -> Option<&'r Filesystem> {
+        recording.filesystems.get(&self.meaning().filesystem?)
+    }
+
+    /// The program that they ran.
+    pub(super) fn program(&self) -> ProgramId {
+        self.key.0
+    }
+
     /// Their waits.
     pub(super) fn wait(&self) -> &OpenWait {
         &self.wait
@@ -192,6 +208,7 @@ pub(super) fn find_stuck(
         for (chain, wait) in split_by_owner(wait, graph) {
             let is_held_up = chain.links.first().is_some_and(|link| link.awaited.is_lock())
                 || wait.threads().all(|thread| graph.waits_for_room(thread))
+                || wait.threads().all(|thread| graph.waits_for_held_up_child(thread))
                 || key.1.kernel == Some(KernelWait::OpenFifo)
                     && wait.threads().all(|thread| graph.waits_for_reader(thread));
             let proof = match (is_stuck(key, &wait) || is_held_up, is_dead) {
@@ -346,7 +363,7 @@ fn describe(
     let threads = wait.threads().collect();
     let waiter = FindingHop {
         tid: only_tid(&threads, writer.words.timeline),
-        ..writer.words.hop(*program, &threads, function, what, time)
+        ..writer.words.hop_at_end(*program, &threads, function, what, time)
     };
     let waiter = waiter.with_blocked_loop(meaning.blocked_loop);
     let share = writer.share(time).min(1.0);
@@ -394,10 +411,16 @@ fn describe(
                     lines.push(FindingLine::without_function(unknown.to_owned(), share, false));
                     unknown.to_owned()
                 }
-                None => {
-                    lines.iter_mut().for_each(|line| line.is_cause = line.depth == 0);
-                    describe_hop(&waiter)
-                }
+                None => match teller.list_children(wait.threads(), writer) {
+                    Some(children) => {
+                        lines.push(FindingLine::without_function(children.clone(), share, false));
+                        children
+                    }
+                    None => {
+                        lines.iter_mut().for_each(|line| line.is_cause = line.depth == 0);
+                        describe_hop(&waiter)
+                    }
+                },
             },
         },
     };

@@ -51,7 +51,7 @@ impl ChainTeller<'_> {
         let WaitingThreads { what, function, threads, time, chain } = group;
         let first = threads.first().copied().unwrap_or(ThreadIndex(0));
         let program = writer.words.programs.program_of_thread(first);
-        let hop = writer.words.hop(program, &threads, function, what, time);
+        let hop = writer.words.hop_at_end(program, &threads, function, what, time);
         let mut lines = vec![self.line(&hop, 2, share)];
         let (later, _) = self.later_lines(&chain, share, writer);
         lines.extend(later.into_iter().map(|line| FindingLine {

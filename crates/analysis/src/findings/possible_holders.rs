@@ -41,7 +41,13 @@ impl ChainTeller<'_> {
             if program != words.programs.program_of_thread(waiter) {
                 continue;
             }
-            let hop = words.hop(program, &[thread].into(), None, String::new(), Default::default());
+            let hop = words.hop_at_end(
+                program,
+                &[thread].into(),
+                None,
+                String::new(),
+                Default::default(),
+            );
             let has_open = hop.title.as_ref().is_some_and(|it| it.starts_with(OPEN_TRANSACTION));
             if has_open
                 && self.graph.open_time(thread) >= self.graph.open_time(waiter)

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use indexmap::IndexSet;
 use offwake_recording::{
     ProcessInfo, Recording, ThreadKind,
-    units::{CgroupId, Tgid, Tid, Timestamp},
+    units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
 use crate::{
@@ -38,6 +38,9 @@ const OPTIONS_WITH_VALUE: &[&str] = &[
 
 /// The most characters of a process title.
 const MAX_TITLE: usize = 48;
+
+/// A title that was read so long after the window's end says nothing of the window any more.
+const MAX_TITLE_AGE: Nanos = Nanos(1_000_000_000);
 
 /// Identifies a program within one [`Programs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +78,8 @@ pub(super) struct Programs<'a> {
     timeline: &'a Timeline,
     /// What is known of a process while it ran a program.
     infos: HashMap<(Tgid, ProgramId), &'a ProcessInfo>,
+    /// What processes that slept were when the window had closed.
+    at_end: HashMap<Tgid, &'a ProcessInfo>,
     /// For each thread the programs that it ran under its names, or the one that it ran if it has none.
     by_thread: Vec<Box<[ProgramId]>>,
     /// How many threads each process had.
@@ -87,14 +92,23 @@ impl<'a> Programs<'a> {
         let executions = Executions::find(recording);
         // Sorted by time: the last reading counts, as titles change.
         let mut infos: HashMap<(Tgid, ProgramNumber), &ProcessInfo> = HashMap::new();
+        let mut at_end = HashMap::new();
         for info in &recording.processes {
             let number = executions.program_number(info.tgid, info.at);
+            let is_known = infos.contains_key(&(info.tgid, number));
+            // What it is then says nothing of the waits before.
+            if is_known && info.at >= recording.meta.window.end {
+                at_end.insert(info.tgid, info);
+                continue;
+            }
             let known = infos.entry((info.tgid, number)).or_insert(info);
             // Who is about to end, or is becoming another program, says nothing any more.
             if !info.arguments.is_empty() || known.arguments.is_empty() {
                 *known = info;
             }
         }
+        let soon = recording.meta.window.end.0.saturating_add(MAX_TITLE_AGE.0);
+        at_end.retain(|_, info: &mut &ProcessInfo| info.at.0 <= soon);
         let mut thread_counts: HashMap<Tgid, u32> = HashMap::new();
         let mut leaders: HashMap<Tgid, Vec<&Thread>> = HashMap::new();
         for thread in &timeline.threads {
@@ -145,7 +159,7 @@ impl<'a> Programs<'a> {
                     .collect()
             })
             .collect();
-        Self { timeline, infos: infos_by_program, by_thread, thread_counts, programs }
+        Self { timeline, infos: infos_by_program, at_end, by_thread, thread_counts, programs }
     }
 
     /// Returns the program that a thread ran under a name.
@@ -190,18 +204,24 @@ impl<'a> Programs<'a> {
     /// Returns the title that a process gave itself while it ran a program, without that program's
     /// name: `"UPDATE waiting"`. PostgreSQL's backends and nginx's workers have one.
     pub(super) fn title(&self, process: Tgid, program: ProgramId) -> Option<String> {
-        let info = self.infos.get(&(process, program))?;
-        let [title] = info.arguments.as_slice() else { return None };
-        let title = title.trim_end_matches([' ', '\0']);
-        let (_, rest) = title.split_once(": ")?;
-        // PostgreSQL says user, database and client first, and last what the session does.
-        let rest = rest.rsplit_once([']', ')']).map_or(rest, |(_, activity)| activity).trim();
-        (!rest.is_empty() && !title.starts_with('/')).then(|| text::cut_chars(rest, MAX_TITLE))
+        title_of(self.infos.get(&(process, program))?)
     }
 
-    /// Returns when the title of a process that ran a program was read.
+    /// Returns the title that a process had at the window's end, or the last one that it was seen with.
+    pub(super) fn title_at_end(&self, process: Tgid, program: ProgramId) -> Option<String> {
+        title_of(self.info_at_end(process, program)?)
+    }
+
+    /// Returns when the title was read that a process had at the window's end.
     pub(super) fn read_at(&self, process: Tgid, program: ProgramId) -> Option<Timestamp> {
-        self.infos.get(&(process, program)).map(|info| info.at)
+        self.info_at_end(process, program).map(|info| info.at)
+    }
+
+    fn info_at_end(&self, process: Tgid, program: ProgramId) -> Option<&'a ProcessInfo> {
+        let known = self.infos.get(&(process, program)).copied()?;
+        // It may have become another program since.
+        let at_end = self.at_end.get(&process).filter(|info| info.executable == known.executable);
+        Some(at_end.copied().unwrap_or(known))
     }
 
     /// Returns the file that a process ran a program on, if its command line names one: `heavy.cc` of
@@ -234,6 +254,16 @@ impl<'a> Programs<'a> {
         let program = self.program(self.program_of_thread(thread))?;
         (life.tid != Tid(life.tgid.0) && name != program.name).then_some(name)
     }
+}
+
+/// Returns the title that a process gave itself, without its program's name.
+fn title_of(info: &ProcessInfo) -> Option<String> {
+    let [title] = info.arguments.as_slice() else { return None };
+    let title = title.trim_end_matches([' ', '\0']);
+    let (_, rest) = title.split_once(": ")?;
+    // PostgreSQL says user, database and client first, and last what the session does.
+    let rest = rest.rsplit_once([']', ')']).map_or(rest, |(_, activity)| activity).trim();
+    (!rest.is_empty() && !title.starts_with('/')).then(|| text::cut_chars(rest, MAX_TITLE))
 }
 
 /// Workers of the kernel that differ in their CPU alone are one program: `kworker/0:1-events`.

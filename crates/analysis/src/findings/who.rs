@@ -75,6 +75,21 @@ impl Words<'_> {
         }
     }
 
+    /// Describes threads of one program by what they did at the window's end, with the title that their process had
+    /// then.
+    pub(super) fn hop_at_end(
+        &self,
+        program: ProgramId,
+        threads: &BTreeSet<ThreadIndex>,
+        function: Option<String>,
+        what: String,
+        ns: Nanos,
+    ) -> FindingHop {
+        let hop = self.hop(program, threads, function, what, ns);
+        let title = hop.pid.and_then(|pid| self.programs.title_at_end(pid, program));
+        FindingHop { title, ..hop }
+    }
+
     /// Describes threads of one program by how much of the time `ns` each of them took. Those are named that took
     /// most of it; where these are too many to be named, all of them are counted.
     pub(super) fn counted_hop(

@@ -94,6 +94,7 @@ impl Assembly {
         recording.pipe_holders.extend(slice.pipe_holders);
         recording.stopped_threads.extend(slice.stopped_threads);
         recording.disk_uses.extend(slice.disk_uses);
+        recording.awaited_children.extend(slice.awaited_children);
         recording.detail.extend(slice.detail);
         let filesystems = slice.filesystems.into_iter().map(|known| (known.device, known));
         recording.filesystems.extend(filesystems);

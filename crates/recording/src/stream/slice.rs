@@ -18,10 +18,10 @@ use super::{
     },
 };
 use crate::{
-    AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, DetailStretch, DiskUse, FileId,
-    Filesystem, Frame, FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module,
-    ModuleId, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample, Stack,
-    StoppedThread, SummedWaits, ThreadEvent, ThreadExit, Throttle, Wait,
+    AddressSpace, AwaitedChild, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, DetailStretch,
+    DiskUse, FileId, Filesystem, Frame, FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals,
+    Meta, Module, ModuleId, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample,
+    Stack, StoppedThread, SummedWaits, ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -89,6 +89,8 @@ pub struct Slice {
     pub stopped_threads: Vec<StoppedThread>,
     /// What processes read from block devices and wrote to them: at the end.
     pub disk_uses: Vec<DiskUse>,
+    /// Children that somebody waited for by a descriptor: at the end.
+    pub awaited_children: Vec<AwaitedChild>,
     /// How much detail was recorded.
     pub detail: Vec<DetailStretch>,
     /// Stretches of threads' lives of which only sums are known.
@@ -147,6 +149,7 @@ impl Slice {
             cell(&self.detail),
             cell(&self.summed),
             cell(&self.disk_uses),
+            cell(&self.awaited_children),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -207,6 +210,7 @@ impl Slice {
             detail: cells.rows_if_any(),
             summed: cells.rows_if_any(),
             disk_uses: cells.rows_if_any(),
+            awaited_children: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -205,6 +205,7 @@ impl RetainedSlices {
                 pipe_holders: open.pipe_holders,
                 stopped_threads: open.stopped_threads,
                 disk_uses: open.disk_uses,
+                awaited_children: open.awaited_children,
                 filesystems: open.filesystems,
                 meta: Some(meta),
                 ..Slice::default()

@@ -380,6 +380,32 @@ const FUNCTIONS_THAT_SLEEP_FOR_A_LOCK: &[&[&str]] = &[
     ],
 ];
 
+/// How functions begin that wait for a lock of which each CPU has a part. A file's inode lock is none of them.
+const PER_CPU_LOCK_FUNCTIONS: &[&str] = &["percpu_rwsem_", "percpu_down_", "__percpu_down_"];
+
+/// How functions begin that ask whether a filesystem is frozen before they change one of its files. Compilers put
+/// the function that asks into them
+/// ([`file_start_write`](https://github.com/torvalds/linux/blob/v6.12/include/linux/fs.h#L2989)).
+const FUNCTIONS_THAT_WRITE: &[&str] = &[
+    "vfs_write",
+    "vfs_writev",
+    "vfs_iter_write",
+    "vfs_iocb_iter_write",
+    "vfs_fallocate",
+    "vfs_copy_file_range",
+    "do_ftruncate",
+    "do_sys_ftruncate",
+    "do_iter_write",
+    "do_iter_readv_writev",
+    "do_sendfile",
+    "do_splice",
+    "iter_file_splice_write",
+    "aio_write",
+    "io_write",
+    "ksys_write",
+    "ksys_pwrite64",
+];
+
 fn begins_with_any(name: &str, beginnings: &[&str]) -> bool {
     beginnings.iter().any(|beginning| name.starts_with(beginning))
 }
@@ -401,13 +427,18 @@ pub(crate) fn find_kernel_lock<'a>(
     mut functions: impl Iterator<Item = &'a str>,
 ) -> Option<KernelLock> {
     let mut waits_for_lock = cause == Cause::KernelLock;
+    let mut is_per_cpu = false;
     let asking = functions.find(|name| {
         let is_lock = is_lock_function(name);
         waits_for_lock |= is_lock;
+        is_per_cpu |= begins_with_any(name, PER_CPU_LOCK_FUNCTIONS);
         !is_lock
     })?;
     if !waits_for_lock {
         return None;
+    }
+    if is_per_cpu && begins_with_any(asking, FUNCTIONS_THAT_WRITE) {
+        return Some(KernelLock::FrozenFilesystem);
     }
     find_asked_lock(asking)
 }
@@ -534,6 +565,12 @@ mod tests {
                 "percpu_rwsem_wait __percpu_down_read mnt_want_write",
                 Some(KernelLock::FrozenFilesystem),
             ),
+            // Of 6.18.
+            ("percpu_rwsem_wait vfs_write ksys_write", Some(KernelLock::FrozenFilesystem)),
+            ("percpu_rwsem_wait do_ftruncate", Some(KernelLock::FrozenFilesystem)),
+            ("percpu_rwsem_wait vfs_fallocate", Some(KernelLock::FrozenFilesystem)),
+            ("rwsem_down_write_slowpath vfs_fallocate", Some(KernelLock::File)),
+            ("percpu_rwsem_wait copy_process", None),
             // A lock that nobody has named, and functions that ask for locks but wait for more.
             ("__mutex_lock a_driver_of_somebody ioctl", None),
             ("io_schedule folio_wait_bit_common ext4_buffered_write_iter", None),

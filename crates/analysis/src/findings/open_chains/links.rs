@@ -1,9 +1,7 @@
 //! Who could end an open wait, as far as it is known for sure.
 
-use std::collections::BTreeSet;
-
 use offwake_recording::{
-    AwaitedFileLock, LockKind, PeerProcess, Syscall, Wait,
+    AwaitedFileLock, LockKind, PeerProcess, Wait,
     units::{Tgid, Tid},
 };
 
@@ -17,16 +15,29 @@ use super::{Awaited, Link, OpenWaitGraph, Owner, lock_calls};
 impl OpenWaitGraph<'_> {
     /// Finds who could end the wait in which a thread was at the end.
     pub(in crate::findings) fn find_link(&self, thread: ThreadIndex) -> Option<Link> {
+        self.find_link_of_generation(thread, 0)
+    }
+
+    /// Finds the same of a thread so many generations below the one that was asked for.
+    pub(super) fn find_link_of_generation(
+        &self,
+        thread: ThreadIndex,
+        generation: usize,
+    ) -> Option<Link> {
         let index = self.open_wait(thread)?;
         // Whatever it slept for, it does not go on before it is thawed.
         if self.is_frozen_asleep(thread) {
             return None;
         }
         let wait = self.recording.waits.get(index.0 as usize)?;
-        match self.blame.cause(index) {
+        let cause = self.blame.cause(index);
+        if let Some(link) = self.filesystem_link(thread, &wait, cause) {
+            return Some(link);
+        }
+        match cause {
             Cause::FileLock => self.file_lock_link(&wait),
             Cause::Timer if self.polls_for_lock(thread) => self.polled_lock_link(wait.tgid),
-            Cause::Child => self.child_link(&wait),
+            Cause::Child => self.child_link(&wait, generation),
             Cause::Socket => self.answer_link(&wait),
             Cause::Pipe => self.pipe_link(&wait),
             Cause::Poll => self.answer_link(&wait).or_else(|| self.pipe_link(&wait)),
@@ -98,24 +109,6 @@ impl OpenWaitGraph<'_> {
         is_one.then(|| Link { awaited: Awaited::FileLock, owner: self.process_owner(holder) })
     }
 
-    /// The child that a process waits for: the one that it names, or the only one that it has.
-    fn child_link(&self, wait: &Wait) -> Option<Link> {
-        let named = named_child(wait.syscall.as_ref()?)?;
-        let children: BTreeSet<Tgid> = (self.living.keys().copied())
-            .filter(|child| self.parents.get(child) == Some(&wait.tgid) && *child != wait.tgid)
-            .collect();
-        let child = match named {
-            NamedChild::Any => children.first().copied().filter(|_| children.len() == 1),
-            NamedChild::Pid(pid) => {
-                let number = |child: &Tgid| self.number_in_container(*child).unwrap_or(child.0);
-                children.iter().copied().find(|child| number(child) == pid)
-            }
-        }?;
-        let comm = String::new();
-        let owner = self.process_owner(&PeerProcess { tgid: child, comm });
-        Some(Link { awaited: Awaited::Child, owner })
-    }
-
     /// Who holds the other end of a connection, if it is one process, or who listens for it.
     fn answer_link(&self, wait: &Wait) -> Option<Link> {
         let call = wait.syscall.as_ref()?;
@@ -152,44 +145,5 @@ impl OpenWaitGraph<'_> {
             self.timeline.thread(**thread).is_some_and(|life| life.tid == tid)
         };
         self.living.get(&tgid)?.iter().find(has_tid).copied()
-    }
-
-    /// A process's own idea of its number, if it lives in a PID namespace of its own.
-    fn number_in_container(&self, process: Tgid) -> Option<u32> {
-        let known = self.recording.processes.iter().rev().find(|info| info.tgid == process);
-        known?.pid_in_container
-    }
-}
-
-/// The children that a call waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NamedChild {
-    /// Any of them, or any of a group.
-    Any,
-    /// The one with this number, as the caller sees it.
-    Pid(u32),
-}
-
-/// Returns the children that a call waits for; none if it is not such a call.
-fn named_child(syscall: &Syscall) -> Option<NamedChild> {
-    /// `P_ALL`, `P_PID` of waitid(2).
-    const ALL: u32 = 0;
-    const PID: u32 = 1;
-    let [first, second, ..] = syscall.args;
-    // The kernel takes the lower halves of the registers for an `int`.
-    let (first, second) = (first as u32, second as u32);
-    match syscalls::name(syscall)? {
-        "wait4" | "waitpid" => Some(match u32::try_from(first.cast_signed()) {
-            Ok(pid) if pid > 0 => NamedChild::Pid(pid),
-            _ => NamedChild::Any,
-        }),
-        "waitid" => match first {
-            ALL => Some(NamedChild::Any),
-            PID => Some(NamedChild::Pid(second)),
-            _ => None,
-        },
-        // A parent whose memory its child uses until that has a program of its own (`posix_spawn`).
-        "vfork" | "clone" | "clone3" => Some(NamedChild::Any),
-        _ => None,
     }
 }

@@ -10,7 +10,9 @@
 //! never from who ended earlier waits. Where a process is known and has several threads, the chain ends
 //! with that process: any of its threads could be the one.
 
+mod children;
 mod fifos;
+mod filesystems;
 mod kernel_locks;
 mod links;
 mod lock_calls;
@@ -32,6 +34,7 @@ use crate::{
 };
 
 pub(super) use fifos::FifoEnd;
+pub(super) use filesystems::find_servers;
 pub(super) use lock_calls::LockCall;
 
 /// The most hops that are followed.
@@ -60,6 +63,8 @@ pub(super) enum Awaited {
     Room,
     /// That whoever listens accepts a connection.
     Accept,
+    /// That a program answers that serves a FUSE filesystem.
+    Filesystem,
 }
 
 impl Awaited {
@@ -77,7 +82,7 @@ impl Awaited {
     /// Says what the owner of the other end of a connection or a pipe has not done.
     pub(super) fn describe_missing(self) -> Option<&'static str> {
         match self {
-            Self::Answer => Some("has not answered"),
+            Self::Answer | Self::Filesystem => Some("has not answered"),
             Self::Data => Some("has not written"),
             Self::Room => Some("has not read"),
             Self::Accept => Some("has not accepted it"),
@@ -128,6 +133,18 @@ pub(super) struct OpenChain {
     /// What each of them waits for; the last thread has none if the chain ends there.
     pub(super) links: Vec<Link>,
     pub(super) end: OpenChainEnd,
+    /// Whether the threads of a cycle have something to do.
+    cycle: CycleKind,
+}
+
+/// What is known of the threads of a cycle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CycleKind {
+    /// One of them can't go on, though it would: it waits for a lock, an end, or room for what it has
+    /// to say. Or all of them have asked, and wait for the answer.
+    Stuck,
+    /// They listen to each other.
+    Listening,
 }
 
 impl OpenChain {
@@ -136,9 +153,7 @@ impl OpenChain {
     /// neither has to say yet.
     pub(super) fn deadlock(&self) -> Option<&[ThreadIndex]> {
         let OpenChainEnd::Cycle(from) = self.end else { return None };
-        let links = self.links.get(from..)?;
-        let is_deadlock = links.iter().any(|link| !link.awaited.is_message());
-        is_deadlock.then(|| self.threads.get(from..)).flatten()
+        (self.cycle == CycleKind::Stuck).then(|| self.threads.get(from..)).flatten()
     }
 }
 
@@ -213,6 +228,14 @@ impl<'a> OpenWaitGraph<'a> {
         let threads = self.living.get(&process).map_or(&[][..], Vec::as_slice);
         let is_recorded = |thread: &ThreadIndex| self.timeline.are_waits_recorded(*thread);
         threads.iter().copied().filter(is_recorded).collect()
+    }
+
+    /// Returns the first thread of a process that lived at the end, if its waits were recorded.
+    fn first_thread(&self, process: Tgid) -> Option<ThreadIndex> {
+        let mut threads = self.threads_of_process(process).into_iter();
+        threads.find(|&thread| {
+            self.timeline.thread(thread).is_some_and(|life| life.tid == Tid(process.0))
+        })
     }
 
     /// Returns the threads of the other processes that have the same parent as a thread's, unless that is the
@@ -318,7 +341,36 @@ impl<'a> OpenWaitGraph<'a> {
             threads.push(next);
             thread = next;
         };
-        OpenChain { threads, links, end }
+        let cycle = self.cycle_kind(&threads, &links, end);
+        OpenChain { threads, links, end, cycle }
+    }
+
+    /// Finds out whether the threads of a cycle have something to do. If all that they wait for are
+    /// messages, each has to be at the end of its connection that asks, and no two of them at the
+    /// same connection.
+    ///
+    /// ```text
+    /// shop   connects to stock, asks, and waits     neither answers the other one
+    /// stock  connects to shop, asks, and waits      before it is answered itself
+    /// ```
+    fn cycle_kind(&self, threads: &[ThreadIndex], links: &[Link], end: OpenChainEnd) -> CycleKind {
+        let OpenChainEnd::Cycle(from) = end else { return CycleKind::Listening };
+        let threads = threads.get(from..).unwrap_or_default();
+        let links = links.get(from..).unwrap_or_default();
+        if links.iter().any(|link| !link.awaited.is_message()) {
+            return CycleKind::Stuck;
+        }
+        let mut connections = BTreeSet::new();
+        let has_asked = |thread: &ThreadIndex| {
+            let wait = self.open_wait(*thread).filter(|wait| self.asks(*wait));
+            let file = wait.and_then(|_| self.open_wait_record(*thread)?.file);
+            file.is_some_and(|file| connections.insert(file))
+        };
+        let is_for_answers = links.iter().all(|link| link.awaited == Awaited::Answer);
+        match is_for_answers && threads.iter().all(has_asked) {
+            true => CycleKind::Stuck,
+            false => CycleKind::Listening,
+        }
     }
 
     /// Follows the chain from who has the lock at the end that a thread asked for now and then. At the end, the thread
@@ -333,7 +385,8 @@ impl<'a> OpenWaitGraph<'a> {
         let link = self.polled_lock_link(process)?;
         let (mut threads, mut links) = (vec![asking], vec![link]);
         let Some(&Link { owner: Owner::Thread(holder), .. }) = links.first() else {
-            return Some(OpenChain { threads, links, end: OpenChainEnd::Owner });
+            let (end, cycle) = (OpenChainEnd::Owner, CycleKind::Listening);
+            return Some(OpenChain { threads, links, end, cycle });
         };
         let rest = self.follow(holder);
         threads.extend(rest.threads);
@@ -342,7 +395,7 @@ impl<'a> OpenWaitGraph<'a> {
             OpenChainEnd::Cycle(place) => OpenChainEnd::Cycle(place + 1),
             end => end,
         };
-        Some(OpenChain { threads, links, end })
+        Some(OpenChain { threads, links, end, cycle: rest.cycle })
     }
 
     /// Finds the deadlocks that threads of the target are in, or wait for: a chain into each, and the

@@ -1,5 +1,6 @@
 //! One file a table, or a few small ones that belong together: its columns, and its rows back.
 
+mod awaited_children;
 mod detail;
 mod disk_uses;
 mod file_locks;
