@@ -4,7 +4,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use crate::{ThreadRef, units::Tid};
 
-/// The kind of lock that the words around a futex were read as.
+/// The kind of lock that the words around a futex were read as, or what a language's runtime says it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum LockKind {
@@ -22,10 +22,19 @@ pub enum LockKind {
     /// The end of a thread, in `pthread_join`: the futex holds that thread until it has ended
     /// ([set_tid_address(2)](https://man7.org/linux/man-pages/man2/set_tid_address.2.html)).
     ThreadEnd,
+    /// A `Lock` or `RLock` of Python's `threading`. What CPython keeps of its threads tells the owner,
+    /// and proves that the waiter waits for this lock
+    /// ([`_threadmodule.c`](https://github.com/python/cpython/blob/v3.11.2/Modules/_threadmodule.c)).
+    PythonLock,
+    /// A monitor of Java (`synchronized`). What the JVM keeps of its threads tells the owner, and proves
+    /// that the waiter waits for this monitor. The futex is the waiter's own
+    /// ([`ObjectMonitor`](https://github.com/openjdk/jdk17u/blob/jdk-17.0.15%2B6/src/hotspot/share/runtime/objectMonitor.hpp)).
+    JavaMonitor,
 }
 
 /// Who could end a wait for a futex, if that is a lock of this kind. What the words around a futex say
 /// is one half of the proof: that the thread waits for such a lock, its stack or its syscall has to tell.
+/// Only locks of Python and monitors of Java are proved as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOwner {
     /// The thread that waits.

@@ -75,14 +75,21 @@ impl FutexWait {
         .filter(move |&kind| self.may_be(kind))
     }
 
+    /// The operation without its flags.
+    fn command(self) -> u32 {
+        self.op & !(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME)
+    }
+
+    /// Returns whether the call waits until the futex is woken (`FUTEX_WAIT`, `FUTEX_WAIT_BITSET`).
+    pub(super) fn is_plain_wait(self) -> bool {
+        matches!(self.command(), 0 | 9)
+    }
+
     fn may_be(self, kind: LockKind) -> bool {
-        let Self { op, value, sharing, .. } = self;
-        let (is_wait, is_pi) = match op & !(FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME) {
-            // FUTEX_WAIT, FUTEX_WAIT_BITSET; FUTEX_LOCK_PI, FUTEX_LOCK_PI2.
-            0 | 9 => (true, false),
-            6 | 13 => (false, true),
-            _ => (false, false),
-        };
+        let Self { value, sharing, .. } = self;
+        let is_wait = self.is_plain_wait();
+        // FUTEX_LOCK_PI, FUTEX_LOCK_PI2.
+        let is_pi = matches!(self.command(), 6 | 13);
         let tid = value & FUTEX_TID_MASK;
         match kind {
             LockKind::Mutex => is_wait && value == MUTEX_CONTENDED,
@@ -93,6 +100,8 @@ impl FutexWait {
             LockKind::ThreadEnd => {
                 is_wait && tid != 0 && value == tid && sharing == Sharing::Shared
             }
+            // What their runtimes keep says so, and not the futex.
+            LockKind::PythonLock | LockKind::JavaMonitor => false,
         }
     }
 }

@@ -12,7 +12,7 @@ use super::candidates::{
 use crate::symbols::python::memory::Memory;
 
 /// A thread as a lock names it: by its number in its own PID namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NamedTid(pub(super) u32);
 
 /// Bits of `__kind` beside the type of the mutex, which the lowest two say
@@ -45,6 +45,7 @@ pub(super) fn read_owner(
             read_writer(place, futex, &words)
         }),
         LockKind::ThreadEnd => Some(memory.half(futex.address)?).filter(|&tid| tid == futex.value),
+        LockKind::PythonLock | LockKind::JavaMonitor => None,
     }?;
     (tid != 0).then_some(NamedTid(tid))
 }

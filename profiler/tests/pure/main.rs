@@ -53,6 +53,7 @@ mod idle_servers;
 mod interpreter_lock;
 #[cfg(target_arch = "x86_64")]
 mod kernel_locks;
+mod last_acquirers;
 mod lock_names;
 #[cfg(target_arch = "x86_64")]
 mod mailboxes;

@@ -157,6 +157,135 @@ fn two_threads_that_want_what_the_other_has_are_a_deadlock_told_first_and_in_ful
     assert!(String::from_utf8_lossy(&text).contains("DEADLOCK"));
 }
 
+/// The stacks of runtimes tell nothing where distributions have taken their names away.
+#[test]
+fn locks_of_runtimes_are_a_deadlock_or_name_who_sleeps() {
+    for kind in [LockKind::PythonLock, LockKind::JavaMonitor] {
+        for (left, right) in [(8, 9), (9, 8)] {
+            let mut r = asleep(&[7, 8, 9, 10]);
+            for (waiter, owner) in [(left, right), (right, left)] {
+                waits_in(
+                    &mut r,
+                    waiter,
+                    "sem_clockwait",
+                    &format!("transfer_{waiter}"),
+                    WAIT_BITSET,
+                );
+                owned(&mut r, waiter, kind, owner);
+            }
+            waits_in(&mut r, 7, "sem_clockwait", "join", WAIT_BITSET);
+            sleeps_in(&mut r, 10, "rest");
+            in_process(&mut r, 7, &[7, 8, 9, 10]);
+            let found = findings(&mut r).remove(0);
+            assert_eq!(found.kind, FindingKind::Deadlock, "{found:#?}");
+            for hop in &found.chain {
+                let tid = hop.tid.unwrap().0;
+                let wanted = format!("for a lock held by thread thread{}", 17 - tid);
+                assert!(hop.what.ends_with(&wanted), "{found:#?}");
+                assert_eq!(hop.function, Some(format!("transfer_{tid}")), "{found:#?}");
+                // Threads that wait for one monitor wait on words of their own.
+                let is_named = hop.addition.is_some();
+                assert_eq!(is_named, kind == LockKind::PythonLock, "{found:#?}");
+            }
+            // One of them sleeps instead, with the lock.
+            sleeps_in(&mut r, right, "export");
+            let found = findings(&mut r).remove(0);
+            assert_eq!(found.kind, FindingKind::StillWaiting, "{found:#?}");
+            let tids: Vec<_> = found.chain.iter().filter_map(|hop| hop.tid).collect();
+            assert_eq!(tids, [Tid(left), Tid(right)], "{found:#?}");
+            assert!(found.cause.text.ends_with("sleeps in export"), "{found:#?}");
+        }
+    }
+}
+
+/// The JVM asks for a monitor again after a second at most.
+#[test]
+fn a_wait_for_a_monitor_is_one_however_often_the_jvm_asks_again() {
+    let pieces = || {
+        let mut r = recording(LENGTH);
+        let life = format!("#{0}#{0}#", ".".repeat(999));
+        live(&mut r, 7, &format!("{life}{}", "_".repeat(LENGTH - life.len())), 0);
+        live(&mut r, 8, &format!("#{}", "_".repeat(LENGTH - 1)), 0);
+        waits_in(&mut r, 7, "pthread_cond_timedwait", "book", WAIT_BITSET);
+        sleeps_in(&mut r, 8, "export");
+        edit(&mut r, |waits| {
+            let mut before = None;
+            for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(7)) {
+                wait.timeout = Some(Nanos(1_000_000_000));
+                // It asks again at once.
+                wait.off = before.map_or(wait.off, |before| before + Nanos(20_000));
+                before = Some(wait.on);
+                if let Some(wake) = &mut wait.wake {
+                    wake.context = WakeContext::Hrtimer;
+                }
+            }
+        });
+        r
+    };
+    let mut r = pieces();
+    owned(&mut r, 7, LockKind::JavaMonitor, 8);
+    in_process(&mut r, 7, &[7, 8]);
+    let list = findings(&mut r);
+    let found = &list[0];
+    assert!(found.still_waiting && found.longest_ns > Nanos(2_900_000_000), "{found:#?}");
+    assert_eq!(found.chain[0].what, "waits for a lock held by thread thread8", "{found:#?}");
+    assert_eq!(found.chain.len(), 2, "{found:#?}");
+    assert!(list.iter().all(|found| !found.text.contains("timeout")), "{list:#?}");
+    // Nobody knows what it waits for.
+    let mut r = pieces();
+    in_process(&mut r, 7, &[7, 8]);
+    let all = format!("{:?}", findings(&mut r));
+    assert!(!all.contains("held by"), "{all}");
+}
+
+/// Threads that wait for different locks, and nobody knows who has them.
+#[test]
+fn who_waits_for_another_lock_may_have_this_one_if_nobody_else_is_left() {
+    let remark = |r: &mut Recording, tid: u32| {
+        let list = findings(r);
+        let is_its = |found: &&Finding| found.chain[0].tid == Some(Tid(tid));
+        let found = list.iter().find(is_its).unwrap_or_else(|| panic!("{list:#?}"));
+        let mut remarks = found.lines.iter().filter(|line| line.text.ends_with("a deadlock"));
+        remarks.next().map(|line| line.text.clone())
+    };
+    let stuck = || {
+        let mut r = asleep(&[7, 8, 9]);
+        waits_in(&mut r, 7, "sem_clockwait", "join", WAIT_BITSET);
+        waits_in(&mut r, 8, "pthread_mutex_lock", "left", WAIT);
+        waits_in(&mut r, 9, "pthread_mutex_lock", "right", WAIT);
+        r
+    };
+    let mut r = stuck();
+    in_process(&mut r, 7, &[7, 8, 9]);
+    for (tid, other, function) in [(8, 9, "right"), (9, 8, "left")] {
+        let wanted = format!(
+            "maybe thread thread{other}, which waits for another lock in {function}: a deadlock"
+        );
+        assert_eq!(remark(&mut r, tid), Some(wanted));
+    }
+    // Who waits in silence comes behind those that wait for locks.
+    let first: Vec<_> = findings(&mut r).iter().take(2).map(|it| it.chain[0].tid).collect();
+    assert_eq!(first, [Some(Tid(8)), Some(Tid(9))]);
+    // The same lock.
+    let mut r = stuck();
+    change(&mut r, 9, |wait| wait.syscall = syscall(FUTEX, [address(8), WAIT, 2, 0, 0, 0]));
+    in_process(&mut r, 7, &[7, 8, 9]);
+    assert_eq!(remark(&mut r, 8), None);
+    // Of another process.
+    let mut r = stuck();
+    in_process(&mut r, 7, &[7, 8]);
+    assert_eq!(remark(&mut r, 8), None);
+    // Any of these may have a lock.
+    let mut r = stuck();
+    sleeps_in(&mut r, 7, "export");
+    in_process(&mut r, 7, &[7, 8, 9]);
+    assert_eq!(remark(&mut r, 8), None);
+    let mut r = stuck();
+    live(&mut r, 10, &"#".repeat(LENGTH), 0);
+    in_process(&mut r, 7, &[7, 8, 9, 10]);
+    assert_eq!(remark(&mut r, 8), None);
+}
+
 #[test]
 fn a_thread_that_wants_its_own_lock_is_a_deadlock_of_one() {
     let mut r = asleep(&[7]);

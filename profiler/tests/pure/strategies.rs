@@ -256,6 +256,8 @@ fn lock_owner() -> impl Strategy<Value = LockOwner> {
         LockKind::PiLock,
         LockKind::Rwlock,
         LockKind::ThreadEnd,
+        LockKind::PythonLock,
+        LockKind::JavaMonitor,
     ]);
     (any::<(u32, u64, u32, u32)>(), kind, ".{0,16}").prop_map(
         |((waiter, futex, tid, tgid), kind, owner_comm)| LockOwner {

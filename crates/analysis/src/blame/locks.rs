@@ -11,11 +11,11 @@
 use std::collections::HashMap;
 
 use offwake_recording::{
-    Recording, Wait,
+    Recording, ThreadRef, Wait,
     units::{Tgid, Timestamp},
 };
 
-use crate::timeline::{WaitIndex, WakeUse, wake_use};
+use crate::timeline::{State, WaitIndex, WakeUse, wake_use};
 
 use super::{
     Blame, External, IdleHint, Reason, WakeSource,
@@ -307,6 +307,36 @@ impl Blame<'_> {
             [] => self.kernel_locks.between(pattern, from, to),
             releases => releases,
         }
+    }
+
+    /// Returns the thread that the last release of a lock woke, if it must have the lock: another thread
+    /// waits for the lock since before, so no release goes unseen, and the one that was woken has not begun
+    /// to wait again.
+    ///
+    /// ```text
+    /// waiter   -------------- blocked ------------------------------> the end
+    /// A        - blocked -^ released by X      has it since
+    /// A        - blocked -^ released by X |--- blocked -------------> somebody was faster: not known
+    /// ```
+    #[must_use]
+    pub(crate) fn find_last_acquirer(&self, open: WaitIndex) -> Option<ThreadRef> {
+        let (row, analysis) = self.pattern(open)?;
+        let key = analysis.lock?.key;
+        let last = *self.locks.0.of_pattern(row.pattern.index())?.last()?;
+        // Nobody knows what a thread did of which records are missing. Who gives up after a timeout may
+        // have been woken at that very moment.
+        let woken = self.recording.waits.get(last.wait.0 as usize)?;
+        if row.off >= last.at || self.gaps.has_any(key.process) || woken.timeout.is_some() {
+            return None;
+        }
+        let thread = self.timeline.find_thread(woken.tid, last.at)?;
+        let later = self.timeline.thread(thread)?.track.iter().rev();
+        let waits_again = later.take_while(|interval| interval.to > last.at).any(|interval| {
+            let State::Blocked(wait) = interval.state else { return false };
+            let of = |wait| self.pattern(wait).and_then(|(_, analysis)| analysis.lock);
+            wait != last.wait && of(wait).is_some_and(|lock| lock.key == key)
+        });
+        (!waits_again).then_some(ThreadRef { tid: woken.tid, tgid: woken.tgid })
     }
 
     /// Returns the next release of a lock after a wait for it that its timeout or a signal ended, if

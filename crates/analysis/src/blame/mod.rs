@@ -59,7 +59,7 @@ mod work_waits;
 use std::{collections::HashMap, ops::Range, sync::OnceLock};
 
 use offwake_recording::{
-    Begin, End, Recording, ThreadRef, WaitRow,
+    Begin, End, LockKind, Recording, ThreadRef, WaitRow,
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -104,7 +104,7 @@ enum EndOfLastPiece {
     /// By whoever ended this wait, which is the last piece.
     Woken(WaitIndex, IdleHint),
     /// Not before the recording did.
-    StillBlocked,
+    StillBlocked(IdleHint),
 }
 
 /// Everything that is needed to find what a wait's time was spent on, gathered once.
@@ -456,10 +456,26 @@ impl<'a> Blame<'a> {
         match self.wake_source(last) {
             WakeSource::Task(_) => Some(EndOfLastPiece::Woken(last, self.idle_hint(last))),
             WakeSource::Unknown(Reason::StillBlocked) if retried.is_none() => {
-                Some(EndOfLastPiece::StillBlocked)
+                Some(EndOfLastPiece::StillBlocked(self.idle_hint(wait)))
+            }
+            WakeSource::Unknown(Reason::StillBlocked) if self.is_for_monitor(last) => {
+                Some(EndOfLastPiece::StillBlocked(IdleHint::Busy))
             }
             WakeSource::External(_) | WakeSource::Interrupt(_) | WakeSource::Unknown(_) => None,
         }
+    }
+
+    /// Returns whether an open wait is known to be for a monitor of Java's. The JVM's own timeout ends its
+    /// pieces: the program can't give such a wait up.
+    fn is_for_monitor(&self, open: WaitIndex) -> bool {
+        let wait = self.recording.waits.get(open.0 as usize);
+        wait.is_some_and(|wait| {
+            self.recording.lock_owners.iter().any(|lock| {
+                lock.kind == LockKind::JavaMonitor
+                    && lock.waiter == wait.tid
+                    && wait.syscall.is_some_and(|call| call.args[0] == lock.futex)
+            })
+        })
     }
 
     /// Returns whether a timer or a signal ended a wait that the thread began anew, so that it is a piece

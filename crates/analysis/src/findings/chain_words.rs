@@ -6,7 +6,7 @@ use offwake_recording::{OpenFile, units::Nanos};
 
 use crate::{
     blame::{
-        Blame, BlameClass, Stop,
+        Blame, BlameClass, FrameEvidence, Stop,
         cause::{self, Cause, WaitedOn},
     },
     text,
@@ -83,6 +83,7 @@ impl ChainTeller<'_> {
         let wait = self.graph.open_wait(thread)?;
         let whole = self.blame.recording().waits.get(wait.0 as usize)?;
         match cause::waited_on(&whole, self.blame.cause(wait))? {
+            WaitedOn::Futex { .. } if awaited == Awaited::Monitor => None,
             WaitedOn::Futex { address, .. } => Some(format!("futex {address:#x}")),
             WaitedOn::File { file, .. } if awaited == Awaited::FileLock => {
                 match self.blame.recording().files.files.get(&file)? {
@@ -109,10 +110,12 @@ impl ChainTeller<'_> {
         let on_itself = link.owner == Owner::Thread(thread);
         let owner = self.owner(thread, &link.owner, writer);
         let what = match (link.awaited, on_itself) {
-            (Awaited::Lock | Awaited::WriteLock, true) => {
+            (Awaited::Lock | Awaited::Monitor | Awaited::WriteLock, true) => {
                 format!("{verb} for a lock that it holds itself")
             }
-            (Awaited::Lock, false) => format!("{verb} for a lock held by {owner}"),
+            (Awaited::Lock | Awaited::Monitor, false) => {
+                format!("{verb} for a lock held by {owner}")
+            }
             (Awaited::WriteLock, false) => format!("{verb} for a lock held for writing by {owner}"),
             (Awaited::FileLock, _) => format!("{verb} for a file lock held by {owner}"),
             (Awaited::KernelLock(lock), _) => {
@@ -137,7 +140,8 @@ impl ChainTeller<'_> {
             }
             _ => what,
         };
-        match self.graph.has_timeout(thread) {
+        // The JVM begins to wait for a monitor anew when its own timeout is over.
+        match self.graph.has_timeout(thread) && link.awaited != Awaited::Monitor {
             true => format!("{what}, with a timeout"),
             false => what,
         }
@@ -271,7 +275,8 @@ impl ChainTeller<'_> {
                     Some(LockCall::Condition)
                         if stop.is_none()
                             && meaning.cause == Cause::Futex
-                            && meaning.lock().is_none() =>
+                            && meaning.lock().is_none()
+                            && meaning.evidence != FrameEvidence::Sleep =>
                     {
                         format!("waits {AT_CONDITION}")
                     }

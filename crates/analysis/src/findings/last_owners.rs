@@ -3,7 +3,10 @@
 use offwake_recording::Recording;
 
 use crate::{
-    blame::cause::{Cause, WaitedOn},
+    blame::{
+        FrameEvidence,
+        cause::{Cause, WaitedOn},
+    },
     text,
 };
 
@@ -38,9 +41,11 @@ pub(super) fn name_last_owner(
     let owner = || Some(teller.owner(wait.threads().next()?, &link.owner, writer));
     match link.awaited {
         Awaited::Answer => silent_peer(),
-        Awaited::Lock | Awaited::WriteLock | Awaited::FileLock | Awaited::KernelLock(_) => {
-            Some(format!("held by {}", owner()?))
-        }
+        Awaited::Lock
+        | Awaited::Monitor
+        | Awaited::WriteLock
+        | Awaited::FileLock
+        | Awaited::KernelLock(_) => Some(format!("held by {}", owner()?)),
         Awaited::Accept | Awaited::Data | Awaited::Room | Awaited::Filesystem => {
             Some(format!("{} {}", owner()?, link.awaited.describe_missing()?))
         }
@@ -56,6 +61,7 @@ pub(super) fn say_unknown_owner(
 ) -> Option<&'static str> {
     let is_at_condition = meaning.cause == Cause::Futex
         && !is_lock(meaning)
+        && meaning.evidence != FrameEvidence::Sleep
         && wait.threads().all(|thread| teller.graph.lock_call(thread) == Some(LockCall::Condition));
     match (is_lock(meaning), wait.waited_on().len()) {
         (_, _) if is_at_condition => {

@@ -16,7 +16,10 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::cause::{Cause, WaitedOn},
+    blame::{
+        FrameEvidence,
+        cause::{Cause, WaitedOn},
+    },
     text,
     timeline::{ThreadIndex, Timeline},
     waited_on_entry,
@@ -312,7 +315,8 @@ pub(super) fn describe_stuck(
         .collect()
 }
 
-/// Finds out which of them longer chains tell of already: those that begin with a hop of another.
+/// Finds out which of them longer chains tell of already, those that begin with a hop of another, and which
+/// say nothing beside the others.
 fn find_coverage(stuck: &[StuckThreads]) -> Vec<Coverage> {
     let mut order: Vec<usize> = (0..stuck.len()).collect();
     order.sort_by_key(|&n| Reverse(stuck[n].chain.threads.len()));
@@ -323,6 +327,14 @@ fn find_coverage(stuck: &[StuckThreads]) -> Vec<Coverage> {
             coverage[n] = Coverage::ToldByOthers;
         } else {
             told.extend(stuck[n].chain.threads.iter().skip(1));
+        }
+    }
+    // Who waits in silence may wait for those that are known to be stuck.
+    if stuck.iter().any(|stuck| stuck.proof == Proof::Wait) {
+        for (stuck, coverage) in stuck.iter().zip(&mut coverage) {
+            if stuck.proof == Proof::Silence {
+                *coverage = Coverage::ToldByOthers;
+            }
         }
     }
     coverage
@@ -352,7 +364,9 @@ fn describe(
         }
         _ => match (meaning.cause, is_lock(meaning), waited_on.len()) {
             (Cause::Futex, true, 2..) => "wait for different locks".to_owned(),
-            (Cause::Futex, false, _) => "waits for another thread".to_owned(),
+            (Cause::Futex, false, _) if meaning.evidence != FrameEvidence::Sleep => {
+                "waits for another thread".to_owned()
+            }
             _ => match awaited_fifo_end(wait, meaning, teller) {
                 Some(end) => end.describe().to_owned(),
                 None => writer.words.sleep(meaning, *program, None, None),
@@ -433,6 +447,7 @@ fn describe(
     lines.extend(unknown);
     if let Some(at_lock) = at_lock {
         let depth = depth.saturating_add(1);
+        lines.extend(teller.describe_possible_deadlock(at_lock, depth, writer));
         lines.extend(teller.describe_possible_holders(at_lock, depth, writer));
     }
     Finding {

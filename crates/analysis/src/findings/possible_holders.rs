@@ -11,7 +11,10 @@
 
 use offwake_recording::Begin;
 
-use crate::timeline::ThreadIndex;
+use crate::{
+    blame::cause::{self, Cause, WaitedOn},
+    timeline::ThreadIndex,
+};
 
 use super::{chain_words::ChainTeller, model::FindingLine, who, write::FindingWriter};
 
@@ -66,6 +69,52 @@ impl ChainTeller<'_> {
             .collect()
     }
 
+    /// Names the threads of the same process that wait for another lock of which nobody knows the holder
+    /// either: each of them may have the lock that the other one wants. That is only said if all threads of the
+    /// process wait for each other, for all that is known: one that runs or sleeps may have the lock.
+    pub(super) fn describe_possible_deadlock(
+        &self,
+        waiter: ThreadIndex,
+        depth: u16,
+        writer: &mut FindingWriter<'_>,
+    ) -> Option<FindingLine> {
+        let own = self.awaited_futex(waiter)?;
+        let process = self.blame.timeline().thread(waiter)?.tgid;
+        let mut named = Vec::new();
+        for thread in self.graph.threads_of_process(process) {
+            let meaning = self.meaning(thread, writer)?;
+            let is_at_lock = meaning.lock().is_some_and(|lock| !lock.is_of_interpreter());
+            let other = self.awaited_futex(thread);
+            match is_at_lock {
+                true if other.is_some_and(|other| other != own)
+                    && self.graph.find_link(thread).is_none() =>
+                {
+                    let name = writer.words.thread_of_process(thread);
+                    let function = self.wait_function(thread, writer);
+                    let place =
+                        function.map_or(String::new(), |function| format!(" in {function}"));
+                    named.push(format!("{name}, which waits for another lock{place}"));
+                }
+                true => {}
+                false if may_hold_a_lock(meaning.cause) => return None,
+                false => {}
+            }
+        }
+        let named = name_some(&named, " or ")?;
+        let text = format!("maybe {named}: a deadlock");
+        Some(FindingLine { depth, ..FindingLine::without_function(text, 0.0, false) })
+    }
+
+    /// Returns the futex that a thread waits on at the end.
+    fn awaited_futex(&self, thread: ThreadIndex) -> Option<u64> {
+        let wait = self.graph.open_wait(thread)?;
+        let whole = self.blame.recording().waits.get(wait.0 as usize)?;
+        match cause::waited_on(&whole, self.blame.cause(wait))? {
+            WaitedOn::Futex { address, .. } => Some(address),
+            WaitedOn::File { .. } => None,
+        }
+    }
+
     /// Returns whether a process's title was read while its thread slept in the wait in which it was at the
     /// end, so that it had that title all along. Titles are read after threads were seen asleep.
     fn is_title_of_open_wait(&self, thread: ThreadIndex, writer: &FindingWriter<'_>) -> bool {
@@ -79,6 +128,12 @@ impl ChainTeller<'_> {
         let row = recording.waits.rows().get(wait.0 as usize);
         row.is_some_and(|row| row.begin() == Begin::BeforeWindow || row.off <= read)
     }
+}
+
+/// Returns whether a thread may well have a lock while it waits for this, as what ends such a wait
+/// needs no other thread of the process.
+fn may_hold_a_lock(cause: Cause) -> bool {
+    !matches!(cause, Cause::Futex | Cause::Poll | Cause::Socket | Cause::Pipe | Cause::Signal)
 }
 
 /// Joins names, of which only the first few are told.

@@ -8,8 +8,8 @@ use super::{
     image::NotFound,
     memory::Memory,
     offsets::{
-        Code, Frame, Identity, Instruction, Instructions, InterpreterState, LineFormat, Offsets,
-        Run, Text, ThreadState,
+        Code, Frame, HANDLERS, Identity, Instruction, Instructions, InterpreterState, LineFormat,
+        Offsets, Run, Text, ThreadState, Values,
     },
     version::Version,
 };
@@ -145,6 +145,10 @@ impl Words {
                 ascii,
                 // The length and the address of its UTF-8 are between.
                 compact: ascii + 16,
+            },
+            values: Values::Handlers {
+                locals: table.small(self.frame_previous + 3)?,
+                table: HANDLERS,
             },
         })
     }

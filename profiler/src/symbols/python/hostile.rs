@@ -7,6 +7,7 @@ use super::{
     debug_offsets,
     image::{Image, NotFound},
     interpreter::{Captured, Interpreter},
+    locks::LockReader,
     memory::Memory,
     offsets::Offsets,
     threads::{Tasks, thread_states},
@@ -56,7 +57,11 @@ pub(crate) fn read(bytes: &[u8]) -> Option<()> {
     let tasks: Tasks = (0..THREADS).map(|own| (own, Tid(own))).collect();
     let states = thread_states(&interpreter, &memory, &tasks);
     let mut frames = vec![Captured { code, instruction, marks }];
+    let locks = LockReader::new(&interpreter, &memory);
     for state in states.threads.iter().take(NAMED_THREADS) {
+        let held = locks.held_locks(state);
+        let awaited = locks.awaited_lock(state, code);
+        let _owners: Vec<_> = held.into_iter().chain(awaited).map(|it| locks.owner(it)).collect();
         let walked = walk(&memory, state, &interpreter.layout());
         frames.extend(walked.into_iter().flat_map(|(frames, _end)| frames));
     }

@@ -32,6 +32,7 @@ pub(crate) mod hostile;
 mod image;
 mod interpreter;
 mod lines;
+pub(crate) mod locks;
 pub(crate) mod memory;
 mod merge;
 mod objects;
@@ -40,9 +41,10 @@ mod own_storage;
 mod processes;
 #[cfg(test)]
 mod tests;
-mod threads;
+pub(crate) mod threads;
 mod version;
 mod walk;
 
-pub(crate) use processes::{MODULE, MergedFrame, PythonProcesses};
+pub(crate) use interpreter::Interpreter;
+pub(crate) use processes::{MODULE, MergedFrame, PythonProcesses, find_known_interpreter};
 pub use processes::{PythonProgram, PythonThread};

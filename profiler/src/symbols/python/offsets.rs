@@ -19,6 +19,7 @@ pub(super) struct Offsets {
     pub frame: Frame,
     pub code: Code,
     pub text: Text,
+    pub values: Values,
 }
 
 /// `PyInterpreterState`
@@ -67,6 +68,16 @@ pub(super) struct Frame {
     pub code: u32,
     pub instruction: Instruction,
     pub run: Run,
+}
+
+/// Where a frame has its local variables and, behind them, its stack of values, and what tells how
+/// much of that stack is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Values {
+    /// Blocks of the frame's own: `f_localsplus`, `f_valuestack`, `f_iblock`, `f_blockstack`.
+    Blocks { locals: u32, stack: u32, count: u32, blocks: u32 },
+    /// A table of the code's: `localsplus`, `co_exceptiontable`.
+    Handlers { locals: u32, table: u32 },
 }
 
 /// How a frame says where it is in its code.
@@ -150,6 +161,8 @@ pub(super) const TYPE: u32 = 8;
 pub(super) const SIZE: u32 = 16;
 /// `PyBytesObject::ob_sval`
 pub(super) const BYTES: u32 = 32;
+/// `PyCodeObject::co_exceptiontable`, since 3.11.
+pub(super) const HANDLERS: u32 = 40;
 
 const TEXT_WITH_WSTR: Text = Text { length: 16, state: 32, ascii: 48, compact: 72 };
 const TEXT: Text = Text { length: 16, state: 32, ascii: 40, compact: 56 };
@@ -176,6 +189,7 @@ const PYTHON_3_9: Offsets = Offsets {
         instructions: Instructions::Object(48),
     },
     text: TEXT_WITH_WSTR,
+    values: Values::Blocks { locals: 360, stack: 64, count: 112, blocks: 120 },
 };
 
 /// <https://github.com/python/cpython/blob/v3.10.13/Include/internal/pycore_runtime.h>,
@@ -183,6 +197,7 @@ const PYTHON_3_9: Offsets = Offsets {
 const PYTHON_3_10: Offsets = Offsets {
     frame: Frame { previous: 24, code: 32, instruction: Instruction::Unit(96), run: Run::Each },
     code: Code { line_format: LineFormat::Ranges, ..PYTHON_3_9.code },
+    values: Values::Blocks { locals: 352, stack: 64, count: 104, blocks: 112 },
     ..PYTHON_3_9
 };
 
@@ -213,6 +228,7 @@ const PYTHON_3_11: Offsets = Offsets {
         instructions: Instructions::Within { begin: 184, first: 168 },
     },
     text: TEXT_WITH_WSTR,
+    values: Values::Handlers { locals: 72, table: HANDLERS },
 };
 
 /// <https://github.com/python/cpython/blob/v3.12.1/Include/internal/pycore_runtime.h>,
@@ -242,6 +258,7 @@ const PYTHON_3_12: Offsets = Offsets {
         instructions: Instructions::Within { begin: 192, first: 176 },
     },
     text: TEXT,
+    values: Values::Handlers { locals: 72, table: HANDLERS },
 };
 
 impl Offsets {

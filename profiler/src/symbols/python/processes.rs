@@ -1,7 +1,11 @@
 //! The processes that run Python: whose threads the kernel half is to walk, and how what it
 //! captured becomes part of a stack.
 
-use std::{collections::HashMap, rc::Rc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    rc::Rc,
+    sync::{Mutex, PoisonError},
+};
 
 use object::ReadCache;
 use offwake_recording::{
@@ -46,6 +50,14 @@ const PAUSE: Nanos = Nanos(20_000_000);
 /// Processes that are kept track of at most: each holds a descriptor, and all of them an eighth of
 /// those that there may be.
 const MAX_PROCESSES: u64 = 4_096;
+
+/// The CPython of each process that runs one, for whoever reads its locks when the window closes.
+static KNOWN: Mutex<BTreeMap<Tgid, Interpreter>> = Mutex::new(BTreeMap::new());
+
+/// Returns the CPython that a process was found to run.
+pub(crate) fn find_known_interpreter(tgid: Tgid) -> Option<Interpreter> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner).get(&tgid).cloned()
+}
 
 /// Whether a thread runs Python, for the kernel half.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +127,10 @@ impl PythonProcesses {
         let is_new = !self.running.contains_key(&tgid);
         let diagnostics = if is_new { diagnostics } else { &mut passed_over };
         let running = self.find(tgid, candidates, modules, diagnostics);
+        if let Some(running) = &running {
+            let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(tgid, running.interpreter.clone());
+        }
         self.running.insert(tgid, running);
         self.find_threads(tgid);
     }
@@ -203,6 +219,7 @@ impl PythonProcesses {
     pub(crate) fn end(&mut self, tgid: Tgid) {
         let Some(running) = self.running.remove(&tgid) else { return };
         self.names.forget(tgid);
+        KNOWN.lock().unwrap_or_else(PoisonError::into_inner).remove(&tgid);
         if running.as_ref().is_some_and(|running| running.in_own_storage.is_some()) {
             self.changed_programs.push(PythonProgram { tgid, runs: None });
         }

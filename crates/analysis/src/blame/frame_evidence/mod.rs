@@ -5,6 +5,7 @@
 
 mod java;
 mod locks;
+mod python;
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -138,6 +139,7 @@ const PYTHON_JOBS: &[(&str, &str)] = &[
 /// Functions that sleep, with whatever they do it.
 const SLEEPS: &[&str] = &[
     "JVM_Sleep",
+    "JVM_SleepNanos",
     "JavaThread::sleep",
     "JavaThread::sleep_nanos",
     "os::sleep",
@@ -211,8 +213,11 @@ fn read_stack(stacks: &StackTable, id: StackId, kind: WaitKind) -> FrameEvidence
         }
         WaitKind::Other => None,
     };
+    let is_pythons =
+        || kind == WaitKind::FutexOrPoll && python::waits_for_lock(stacks.frames_of(id));
     match entered() {
         Some(lock) => FrameEvidence::Lock(lock),
+        None if is_pythons() => FrameEvidence::Lock(LockName::Plain),
         None => read_frames(stacks.frames_of(id), kind),
     }
 }

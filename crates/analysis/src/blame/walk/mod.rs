@@ -174,8 +174,8 @@ impl<'b> Walker<'b> {
         // Who ended the last piece of a wait that was begun anew was waited for all along.
         let end = self.blame.end_of_last_piece(wait);
         let hint = match end {
-            Some(EndOfLastPiece::Woken(_, hint)) => hint,
-            Some(EndOfLastPiece::StillBlocked) | None => pattern.idle_hint,
+            Some(EndOfLastPiece::Woken(_, hint) | EndOfLastPiece::StillBlocked(hint)) => hint,
+            None => pattern.idle_hint,
         };
         let at = self.position_inside(pattern, hint, at);
         match end {
@@ -183,7 +183,7 @@ impl<'b> Walker<'b> {
                 let rest = self.walk_earlier_holders(last, stretch, at);
                 return self.walk_lock_holder(last, rest, rest.to, at);
             }
-            Some(EndOfLastPiece::StillBlocked) => {
+            Some(EndOfLastPiece::StillBlocked(_)) => {
                 return self.push_unattributed(Reason::StillBlocked, stretch.length(), at);
             }
             None => {}

@@ -7,7 +7,7 @@ use offwake_recording::{
 
 use crate::{
     blame::cause::{Cause, syscalls},
-    timeline::ThreadIndex,
+    timeline::{ThreadIndex, WaitIndex},
 };
 
 use super::{Awaited, Link, OpenWaitGraph, Owner, lock_calls};
@@ -42,7 +42,7 @@ impl OpenWaitGraph<'_> {
             Cause::Pipe => self.pipe_link(&wait),
             Cause::Poll => self.answer_link(&wait).or_else(|| self.pipe_link(&wait)),
             Cause::KernelLock => self.kernel_lock_link(&wait),
-            _ => self.lock_link(&wait),
+            _ => self.lock_link(&wait).or_else(|| self.last_acquirer_link(index)),
         }
     }
 
@@ -61,7 +61,10 @@ impl OpenWaitGraph<'_> {
             return None;
         }
         let awaited = match first.kind {
-            LockKind::Mutex | LockKind::RobustMutex | LockKind::PiLock => Awaited::Lock,
+            LockKind::Mutex | LockKind::RobustMutex | LockKind::PiLock | LockKind::PythonLock => {
+                Awaited::Lock
+            }
+            LockKind::JavaMonitor => Awaited::Monitor,
             LockKind::Rwlock => Awaited::WriteLock,
             LockKind::ThreadEnd => Awaited::ThreadEnd,
         };
@@ -71,6 +74,18 @@ impl OpenWaitGraph<'_> {
             Owner::Thread,
         );
         Some(Link { awaited, owner })
+    }
+
+    /// A lock in memory that names no owner: who got it last, as far as its releases show that. A thread
+    /// whose waits were not recorded may have got it since.
+    fn last_acquirer_link(&self, open: WaitIndex) -> Option<Link> {
+        let last = self.blame.find_last_acquirer(open)?;
+        let threads = self.living.get(&last.tgid)?;
+        if !threads.iter().all(|&thread| self.timeline.are_waits_recorded(thread)) {
+            return None;
+        }
+        let owner = Owner::Thread(self.living_thread(last.tid, last.tgid)?);
+        Some(Link { awaited: Awaited::Lock, owner })
     }
 
     /// A lock on a file, by the kernel's list. It has no process where the lock is one of an open file;

@@ -79,6 +79,8 @@ pub(super) fn is_for(call: Option<LockCall>, op: u64, kind: LockKind) -> bool {
         },
         LockKind::Rwlock => call == Some(LockCall::Rwlock),
         LockKind::ThreadEnd => call == Some(LockCall::Join),
+        // The runtime itself said that the thread waits for it.
+        LockKind::PythonLock | LockKind::JavaMonitor => true,
     }
 }
 
@@ -123,6 +125,8 @@ mod tests {
             (Some(LockCall::Join), WAIT_BITSET, LockKind::Mutex, false),
             (None, WAIT, LockKind::Mutex, false),
             (None, 0x86, LockKind::PiLock, true),
+            (None, WAIT_BITSET, LockKind::PythonLock, true),
+            (Some(LockCall::Condition), WAIT_BITSET, LockKind::JavaMonitor, true),
         ] {
             assert_eq!(is_for(call, op, kind), is_one, "{call:?} {op:#x} {kind:?}");
         }

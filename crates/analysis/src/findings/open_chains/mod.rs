@@ -45,6 +45,8 @@ const MAX_HOPS: usize = 64;
 pub(super) enum Awaited {
     /// The release of a lock in memory.
     Lock,
+    /// The same, of a monitor of Java's: the futex is the waiter's own.
+    Monitor,
     /// The same, of a readers-writer lock that a writer has.
     WriteLock,
     /// The release of a lock on a file.
@@ -70,7 +72,10 @@ pub(super) enum Awaited {
 impl Awaited {
     /// Returns whether it is a lock, which nobody waits for who has nothing to do.
     pub(super) fn is_lock(self) -> bool {
-        matches!(self, Self::Lock | Self::WriteLock | Self::FileLock | Self::KernelLock(_))
+        matches!(
+            self,
+            Self::Lock | Self::Monitor | Self::WriteLock | Self::FileLock | Self::KernelLock(_)
+        )
     }
 
     /// Returns whether it is something that comes over a connection or a pipe, which also who has nothing
@@ -87,6 +92,7 @@ impl Awaited {
             Self::Room => Some("has not read"),
             Self::Accept => Some("has not accepted it"),
             Self::Lock
+            | Self::Monitor
             | Self::WriteLock
             | Self::FileLock
             | Self::KernelLock(_)

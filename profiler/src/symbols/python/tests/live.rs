@@ -31,7 +31,7 @@ const WAITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/symbols/python/tes
 /// More interpreters to test with, each a path, with colons between.
 const OTHERS: &str = "OFFWAKE_TEST_PYTHONS";
 
-fn pythons() -> Vec<OsString> {
+pub(super) fn pythons() -> Vec<OsString> {
     let others = env::var_os(OTHERS).unwrap_or_default();
     let others = env::split_paths(&others).map(OsString::from).filter(|path| !path.is_empty());
     others.chain([OsString::from("python3")]).collect()
@@ -104,15 +104,20 @@ impl Program {
     }
 
     fn interpreter(&self, memory: &impl Memory) -> Interpreter {
-        let (lines, _) = proc_maps::read(self.tgid()).unwrap();
-        let found = lines.iter().filter(|line| line.name.starts_with('/')).find_map(|line| {
-            let file = ReadCache::new(File::open(&line.name).unwrap());
-            let image = Image::read(&file, &line.name).ok()?;
-            let mapped = MappedAt { start: line.start, offset: line.offset };
-            Some(Interpreter::find(&image, mapped, memory).unwrap())
-        });
-        found.unwrap()
+        find_interpreter(self.tgid(), memory)
     }
+}
+
+/// The CPython that a process runs.
+pub(super) fn find_interpreter(tgid: Tgid, memory: &impl Memory) -> Interpreter {
+    let (lines, _) = proc_maps::read(tgid).unwrap();
+    let found = lines.iter().filter(|line| line.name.starts_with('/')).find_map(|line| {
+        let file = ReadCache::new(File::open(&line.name).unwrap());
+        let image = Image::read(&file, &line.name).ok()?;
+        let mapped = MappedAt { start: line.start, offset: line.offset };
+        Some(Interpreter::find(&image, mapped, memory).unwrap())
+    });
+    found.unwrap()
 }
 
 impl Drop for Program {

@@ -4,6 +4,7 @@ mod hostile;
 mod images;
 mod lines;
 mod live;
+mod locks;
 mod merging;
 mod texts;
 mod threads;

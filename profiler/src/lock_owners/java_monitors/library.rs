@@ -1,0 +1,122 @@
+//! A library of a process, in its memory: the dynamic symbols that it exports.
+
+use crate::symbols::python::memory::Memory;
+
+/// The most program headers, entries of the dynamic section, and symbols of one hash that are read.
+const MAX_SEGMENTS: u16 = 64;
+const MAX_ENTRIES: u64 = 256;
+const MAX_CHAIN: u32 = 1_024;
+/// Bytes of a name at most.
+const MAX_NAME: usize = 64;
+
+const ELF64: [u8; 5] = *b"\x7fELF\x02";
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+const DT_GNU_HASH: u64 = 0x6fff_fef5;
+/// `sizeof(Elf64_Phdr)`, `sizeof(Elf64_Dyn)`, `sizeof(Elf64_Sym)`.
+const SEGMENT: u64 = 56;
+const ENTRY: u64 = 16;
+const SYMBOL: u64 = 24;
+
+/// A library that is mapped from its first byte on.
+pub(super) struct MappedLibrary<'m, M> {
+    memory: &'m M,
+    /// What is to be added to the file's own addresses.
+    bias: u64,
+    symbols: u64,
+    strings: u64,
+    hashes: u64,
+}
+
+impl<'m, M: Memory> MappedLibrary<'m, M> {
+    /// Reads the headers that are at `begin`; none if there are none, or no symbols with hashes
+    /// ([`DT_GNU_HASH`](https://sourceware.org/git/?p=glibc.git;a=blob;f=elf/dl-lookup.c;hb=glibc-2.36)).
+    pub(super) fn find(memory: &'m M, begin: u64) -> Option<Self> {
+        let mut magic = [0; 5];
+        memory.read(begin, &mut magic)?;
+        if magic != ELF64 {
+            return None;
+        }
+        let at = |offset: u64| begin.checked_add(offset);
+        let segments = memory.word(at(32)?)?;
+        let count = memory.half(at(56)?)? as u16;
+        let (mut bias, mut dynamic) = (None, None);
+        for index in 0..u64::from(count.min(MAX_SEGMENTS)) {
+            let header = at(segments.checked_add(index * SEGMENT)?)?;
+            let (kind, offset) = (memory.half(header)?, memory.word(header.checked_add(8)?)?);
+            let address = memory.word(header.checked_add(16)?)?;
+            match kind {
+                PT_LOAD if offset == 0 => bias = Some(begin.wrapping_sub(address)),
+                PT_DYNAMIC => dynamic = Some(address),
+                _ => {}
+            }
+        }
+        let bias = bias?;
+        let dynamic = dynamic?.wrapping_add(bias);
+        let (mut symbols, mut strings, mut hashes) = (None, None, None);
+        for index in 0..MAX_ENTRIES {
+            let entry = dynamic.checked_add(index * ENTRY)?;
+            let value = memory.word(entry.checked_add(8)?)?;
+            // Some loaders have replaced the address by where it is in memory.
+            let place = if value >= begin { value } else { value.wrapping_add(bias) };
+            match memory.word(entry)? {
+                0 => break,
+                DT_SYMTAB => symbols = Some(place),
+                DT_STRTAB => strings = Some(place),
+                DT_GNU_HASH => hashes = Some(place),
+                _ => {}
+            }
+        }
+        Some(Self { memory, bias, symbols: symbols?, strings: strings?, hashes: hashes? })
+    }
+
+    /// Finds where an exported symbol is.
+    pub(super) fn find_symbol(&self, name: &str) -> Option<u64> {
+        let Self { memory, bias, symbols, hashes, .. } = *self;
+        let at = |base: u64, offset: u64| base.checked_add(offset);
+        let [buckets, first, words] =
+            [0, 4, 8].map(|offset| at(hashes, offset).and_then(|place| memory.half(place)));
+        let (buckets, first) = (buckets?, first?);
+        let begin = at(at(hashes, 16)?, 8 * u64::from(words?))?;
+        let hash = hash(name);
+        let bucket = u64::from(hash.checked_rem(buckets)?);
+        let mut symbol = memory.half(at(begin, 4 * bucket)?)?;
+        let chain = at(begin, 4 * u64::from(buckets))?;
+        for _ in 0..MAX_CHAIN {
+            let place = u64::from(symbol.checked_sub(first)?);
+            let other = memory.half(at(chain, 4 * place)?)?;
+            if other | 1 == hash | 1 {
+                let entry = at(symbols, SYMBOL * u64::from(symbol))?;
+                if self.is_named(memory.half(entry)?, name) {
+                    return Some(memory.word(at(entry, 8)?)?.wrapping_add(bias));
+                }
+            }
+            // The last one of a chain has this bit.
+            if other & 1 == 1 {
+                return None;
+            }
+            symbol = symbol.checked_add(1)?;
+        }
+        None
+    }
+
+    fn is_named(&self, offset: u32, name: &str) -> bool {
+        let place = self.strings.checked_add(u64::from(offset));
+        place.is_some_and(|place| has_text(self.memory, place, name))
+    }
+}
+
+/// Returns whether a text of C is at an address.
+pub(super) fn has_text(memory: &impl Memory, address: u64, text: &str) -> bool {
+    let mut bytes = [0xff; MAX_NAME];
+    let Some(bytes) = bytes.get_mut(..=text.len()) else { return false };
+    let is_read = memory.read(address, bytes).is_some();
+    is_read && bytes.strip_suffix(&[0]) == Some(text.as_bytes())
+}
+
+/// [`dl_new_hash`](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/generic/dl-new-hash.h;hb=glibc-2.36)
+fn hash(name: &str) -> u32 {
+    name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
+}
