@@ -6,7 +6,8 @@ use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
-    case::Case, cgroup::Cgroup, report::Finding, wait_until::wait_until, workload::Workload,
+    case::Case, cgroup::Cgroup, offwake::Offwake, report::Finding, wait_until::wait_until,
+    workload::Workload,
 };
 
 /// Profiles one role's process once all of `waiting` are in this call.
@@ -187,6 +188,77 @@ fn who_opens_a_fifo_that_nobody_else_opens_is_told_what_is_missing() -> Result<(
         let process = format!("offwake-workload {}", case.pid("waiter"));
         check_screen(&case, &["STILL WAITING ≥", &process, missing, "opens_the_orders"])
             .context(name)?;
+    }
+    Ok(())
+}
+
+/// Profiles the client of a workload, which hangs while somebody looks.
+fn profile_hang(name: &str) -> Result<Case> {
+    let workload = Workload::start(name)?;
+    let pid = workload.role("client")?.pid.to_string();
+    let arguments = ["--budget", "none", "--max-overhead", "none", "-d", "4", "-o", "report.json"];
+    let running = Offwake::profile()?.args(arguments).args(["--pid", &pid]).start_recording()?;
+    fs::write(workload.directory().join("hang"), "")?;
+    Case::from_outcome(workload, running.outcome()?, "report.json")
+}
+
+/// The other process has the same end of the connection open, and sleeps as well.
+#[test]
+fn of_two_processes_that_hold_a_connection_the_one_that_has_the_request_is_named() -> Result<()> {
+    for (name, function) in [
+        ("connection-kept-by-parent", "sleeps_with_the_request"),
+        ("connection-kept-by-child", "waits_with_the_request"),
+        ("pair-kept-by-parent", "waits_with_the_request"),
+        ("pair-kept-by-child", "sleeps_with_the_request"),
+    ] {
+        let case = profile_hang(name)?;
+        let found = first(&case)?;
+        ensure!(found.kind == "still_waiting", "{name}: {found:#?}");
+        let expected = ["client", "server"].map(|role| Some(case.tid(role)));
+        ensure!(tids(found) == expected, "{name}: {expected:?}: {found:#?}");
+        ensure!(!format!("{found:?}").contains("sleeps_beside_it"), "{name}: {found:#?}");
+        let server = format!("└ offwake-workload {} has not answered:", case.pid("server"));
+        check_screen(&case, &["STILL WAITING ≥", &server, function, "← cause"]).context(name)?;
+    }
+    Ok(())
+}
+
+/// Nobody saw who read the request: both processes may have to answer, and neither is the cause.
+#[test]
+fn two_processes_that_held_a_connection_before_anybody_looked_are_both_listed() -> Result<()> {
+    for name in ["connection-kept-by-parent", "pair-kept-by-child"] {
+        let workload = Workload::start(name)?;
+        fs::write(workload.directory().join("hang"), "")?;
+        workload.wait_for_call("client", &[libc::SYS_read])?;
+        workload.wait_for_call("server", &[libc::SYS_nanosleep])?;
+        let case = profile_role(workload, "client")?;
+        let found = first(&case)?;
+        ensure!(tids(found) == [Some(case.tid("client"))], "{name}: {found:#?}");
+        let lines = ["who has to answer is not known: ", "hold the other end", "sleeps in"];
+        check_screen(&case, &lines).context(name)?;
+        for role in ["server", "keeper"] {
+            let process = format!("offwake-workload {}", case.pid(role));
+            ensure!(found.cause.text.contains(&process), "{name}, {role}: {found:#?}");
+        }
+        ensure!(!case.outcome.terminal().contains("← cause"), "{}", case.outcome.terminal());
+    }
+    Ok(())
+}
+
+/// Both threads of the server hang with a request. The client waits for one of them.
+#[test]
+fn of_a_servers_threads_the_one_that_has_the_request_is_named() -> Result<()> {
+    for (name, asked) in [("thread-left-hangs", "left"), ("thread-right-hangs", "right")] {
+        let case = profile_hang(name)?;
+        let found = first(&case)?;
+        ensure!(found.kind == "still_waiting", "{name}: {found:#?}");
+        let expected = ["client", asked].map(|role| Some(case.tid(role)));
+        ensure!(tids(found) == expected, "{name}: {expected:?}: {found:#?}");
+        ensure!(!format!("{found:?}").contains("sleeps_beside_it"), "{name}: {found:#?}");
+        let server = format!("└ offwake-workload {} [ow-{asked}]", case.pid("main"));
+        let sleeps = "has not answered: sleeps in";
+        let wanted = ["STILL WAITING ≥", &server, sleeps, "sleeps_with_the_request", "← cause"];
+        check_screen(&case, &wanted).context(name)?;
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ mod chains;
 #[cfg(target_arch = "x86_64")]
 mod chains_api;
 #[cfg(target_arch = "x86_64")]
+mod connection_holders;
 mod connection_threads;
 mod containers;
 #[cfg(target_arch = "x86_64")]
@@ -56,6 +57,7 @@ mod kernel_locks;
 mod last_acquirers;
 mod lock_names;
 #[cfg(target_arch = "x86_64")]
+mod loop_asks;
 mod mailboxes;
 #[cfg(target_arch = "x86_64")]
 mod open_pipes;

@@ -28,6 +28,7 @@ mod fsync;
 mod full_pipes;
 mod futex_handoff;
 mod held_back;
+mod held_connections;
 mod held_locks;
 mod hung;
 mod hunger;
@@ -166,6 +167,12 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("unix-left-hangs", hung::unix_left),
     ("unix-right-hangs", hung::unix_right),
     ("server-that-computes", hung::computing),
+    ("connection-kept-by-parent", held_connections::kept_by_parent),
+    ("connection-kept-by-child", held_connections::kept_by_child),
+    ("pair-kept-by-parent", held_connections::pair_kept_by_parent),
+    ("pair-kept-by-child", held_connections::pair_kept_by_child),
+    ("thread-left-hangs", held_connections::left_of_threads),
+    ("thread-right-hangs", held_connections::right_of_threads),
     ("idle-all-along", hung::idle),
     ("fifo-without-reader", hung::fifo_without_reader),
     ("fifo-without-writer", hung::fifo_without_writer),

@@ -92,7 +92,7 @@ fn hand_overs(blame: &Blame<'_>, makings: &[Making]) -> FastMap<Tid, Vec<Timesta
 
 impl Blame<'_> {
     /// Returns the thread that was made for the connection that ended an acceptor's wait.
-    pub(super) fn thread_made_for(&self, wait: WaitIndex) -> Option<ThreadIndex> {
+    pub(crate) fn thread_made_for(&self, wait: WaitIndex) -> Option<ThreadIndex> {
         self.connection_threads().by_connection.get(&wait).copied()
     }
 

@@ -125,6 +125,9 @@ impl ChainTeller<'_> {
             (Awaited::Child, _) => format!("{verb} for its child {owner}"),
             (Awaited::Answer, true) => format!("{verb} for an answer of its own"),
             (Awaited::Answer, false) => format!("{verb} for an answer of {owner}"),
+            (Awaited::AnswerToLoop, _) => {
+                format!("{verb} in its event loop for an answer of {owner}")
+            }
             (Awaited::Data, _) => format!("{verb} for {owner} to write to a pipe or close it"),
             (Awaited::Room, _) => format!("{verb} for {owner} to read"),
             (Awaited::Accept, _) => format!("{verb} for {owner} to accept its connection"),

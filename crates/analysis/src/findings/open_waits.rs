@@ -209,7 +209,10 @@ pub(super) fn find_stuck(
     for (key, wait) in &open.0 {
         let is_dead = !is_anything_else && is_of_first_thread(wait, timeline);
         for (chain, wait) in split_by_owner(wait, graph) {
-            let is_held_up = chain.links.first().is_some_and(|link| link.awaited.is_lock())
+            let is_held_up = chain
+                .links
+                .first()
+                .is_some_and(|it| it.awaited.is_lock() || it.awaited == Awaited::AnswerToLoop)
                 || wait.threads().all(|thread| graph.waits_for_room(thread))
                 || wait.threads().all(|thread| graph.waits_for_held_up_child(thread))
                 || key.1.kernel == Some(KernelWait::OpenFifo)
@@ -419,23 +422,34 @@ fn describe(
                 }
                 who
             }
-            None => match last_owners::say_unknown_owner(wait, meaning, teller) {
-                Some(unknown) => {
-                    at_lock = wait.threads().next().filter(|_| unknown == UNKNOWN_HOLDER);
-                    lines.push(FindingLine::without_function(unknown.to_owned(), share, false));
-                    unknown.to_owned()
+            None => {
+                let answerers =
+                    last_owners::describe_possible_answerers(wait, share, teller, writer);
+                let unknown = last_owners::say_unknown_owner(wait, meaning, teller);
+                match (answerers, unknown) {
+                    (Some((unknown, about)), _) => {
+                        lines.extend(about);
+                        unknown
+                    }
+                    (None, Some(unknown)) => {
+                        at_lock = wait.threads().next().filter(|_| unknown == UNKNOWN_HOLDER);
+                        lines.push(FindingLine::without_function(unknown.to_owned(), share, false));
+                        unknown.to_owned()
+                    }
+                    (None, None) => match teller.list_children(wait.threads(), writer) {
+                        Some(children) => {
+                            let line =
+                                FindingLine::without_function(children.clone(), share, false);
+                            lines.push(line);
+                            children
+                        }
+                        None => {
+                            lines.iter_mut().for_each(|line| line.is_cause = line.depth == 0);
+                            describe_hop(&waiter)
+                        }
+                    },
                 }
-                None => match teller.list_children(wait.threads(), writer) {
-                    Some(children) => {
-                        lines.push(FindingLine::without_function(children.clone(), share, false));
-                        children
-                    }
-                    None => {
-                        lines.iter_mut().for_each(|line| line.is_cause = line.depth == 0);
-                        describe_hop(&waiter)
-                    }
-                },
-            },
+            }
         },
     };
     let depth = later.last().map_or(1, |last| last.depth.saturating_add(1));

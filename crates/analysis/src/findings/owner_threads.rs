@@ -20,7 +20,7 @@ use super::{
     chain_words::{ChainTeller, Position},
     kernel_waits::KernelWait,
     model::FindingLine,
-    open_chains::OpenChain,
+    open_chains::{Awaited, OpenChain},
     write::FindingWriter,
 };
 
@@ -105,7 +105,9 @@ impl ChainTeller<'_> {
         }
         if let Some(link) = self.graph.find_link(thread) {
             // Over a connection it may be its client that it waits for.
-            return !link.awaited.is_message() || self.graph.asks(wait);
+            return !link.awaited.is_message()
+                || link.awaited == Awaited::AnswerToLoop
+                || self.graph.asks(wait);
         }
         let Some(meaning) = self.meaning(thread, writer) else { return false };
         let evidence = self.blame.frame_evidence(wait);

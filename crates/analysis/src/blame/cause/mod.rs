@@ -213,7 +213,7 @@ pub(super) fn polls(wait: &Wait) -> bool {
 }
 
 /// Returns whether a thread that polls does not do so for one file alone, as far as its call tells.
-pub(super) fn waits_for_any(wait: &Wait) -> bool {
+pub(crate) fn waits_for_any(wait: &Wait) -> bool {
     match wait.syscall.as_ref().map(|call| (syscalls::name(call), call.args)) {
         Some((Some("poll" | "ppoll" | "ppoll_time64"), [_, files, ..])) => files > 1,
         _ => true,

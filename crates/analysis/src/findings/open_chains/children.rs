@@ -69,6 +69,11 @@ impl OpenWaitGraph<'_> {
         Some(Link { awaited: Awaited::Child, owner: self.child_owner(child) })
     }
 
+    /// The same, whatever the children do: the one that the process names, or the only one.
+    pub(super) fn certain_child_link(&self, wait: &Wait) -> Option<Link> {
+        self.child_link(wait, MAX_GENERATIONS)
+    }
+
     /// Returns the children of which any ends a thread's wait, where that is for several of them.
     pub(in crate::findings) fn awaited_children(&self, thread: ThreadIndex) -> BTreeSet<Tgid> {
         let wait = self.open_wait_record(thread);

@@ -1,7 +1,7 @@
 //! Who could end an open wait, as far as it is known for sure.
 
 use offwake_recording::{
-    AwaitedFileLock, LockKind, PeerProcess, Wait,
+    AwaitedFileLock, FileId, LockKind, PeerProcess, Wait,
     units::{Tgid, Tid},
 };
 
@@ -40,7 +40,10 @@ impl OpenWaitGraph<'_> {
             Cause::Child => self.child_link(&wait, generation),
             Cause::Socket => self.answer_link(&wait),
             Cause::Pipe => self.pipe_link(&wait),
-            Cause::Poll => self.answer_link(&wait).or_else(|| self.pipe_link(&wait)),
+            Cause::Poll => (self.answer_link(&wait))
+                .or_else(|| self.pipe_link(&wait))
+                .or_else(|| self.loop_link(thread, &wait)),
+            Cause::IoUring => self.loop_link(thread, &wait),
             Cause::KernelLock => self.kernel_lock_link(&wait),
             _ => self.lock_link(&wait).or_else(|| self.last_acquirer_link(index)),
         }
@@ -124,19 +127,11 @@ impl OpenWaitGraph<'_> {
         is_one.then(|| Link { awaited: Awaited::FileLock, owner: self.process_owner(holder) })
     }
 
-    /// Who holds the other end of a connection, if it is one process, or who listens for it.
+    /// Who serves the other end of a connection, if that is known, or who listens for it.
     fn answer_link(&self, wait: &Wait) -> Option<Link> {
-        let call = wait.syscall.as_ref()?;
-        syscalls::descriptor(call, wait.polled_fd)?;
-        let awaited = match syscalls::name(call)? {
-            // Anybody may come.
-            "accept" | "accept4" => return None,
-            "connect" => Awaited::Accept,
-            call if syscalls::writes(call) => Awaited::Room,
-            _ => Awaited::Answer,
-        };
-        let [peer] = self.recording.files.socket(wait.file?)?.peers.as_slice() else { return None };
-        Some(Link { awaited, owner: self.process_owner(peer) })
+        let (awaited, file) = awaited_at_socket(wait)?;
+        let holders = &self.recording.files.socket(file)?.peers;
+        Some(Link { awaited, owner: self.find_answerer(wait, file, holders)? })
     }
 
     /// The only thread of a process, or the process. Of one that is stopped as a whole, the first
@@ -161,4 +156,18 @@ impl OpenWaitGraph<'_> {
         };
         self.living.get(&tgid)?.iter().find(has_tid).copied()
     }
+}
+
+/// What a wait at a socket is for, as its call says, and the socket.
+pub(super) fn awaited_at_socket(wait: &Wait) -> Option<(Awaited, FileId)> {
+    let call = wait.syscall.as_ref()?;
+    syscalls::descriptor(call, wait.polled_fd)?;
+    let awaited = match syscalls::name(call)? {
+        // Anybody may come.
+        "accept" | "accept4" => return None,
+        "connect" => Awaited::Accept,
+        call if syscalls::writes(call) => Awaited::Room,
+        _ => Awaited::Answer,
+    };
+    Some((awaited, wait.file?))
 }

@@ -6,19 +6,25 @@
 //! T1 ──lock──▶ T2 ──lock──▶ T3 ──file lock──▶ T2   the end is a cycle: a deadlock
 //! ```
 //!
-//! Whose turn it is comes from what is known of locks, children and connections at the window's end, and
-//! never from who ended earlier waits. Where a process is known and has several threads, the chain ends
-//! with that process: any of its threads could be the one.
+//! Whose turn it is comes from what is known of locks, children and connections at the window's end. Where a process
+//! is known and has several threads, the chain ends with that process: any of its threads could be the one. Only who
+//! has the request that came through a connection is told by earlier waits ([`answerers`]).
 
+mod answerers;
 mod children;
+mod connection_ends;
 mod fifos;
 mod filesystems;
 mod kernel_locks;
 mod links;
 mod lock_calls;
+mod loop_asks;
 mod pipes;
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::OnceLock,
+};
 
 use offwake_recording::{
     LockOwner, PeerProcess, Recording, SocketRole, StopOrigin, ThreadKind, ThreadRef, Wait,
@@ -33,12 +39,17 @@ use crate::{
     timeline::{State, ThreadIndex, Timeline, WaitIndex},
 };
 
+use connection_ends::ConnectionEnds;
+
 pub(super) use fifos::FifoEnd;
 pub(super) use filesystems::find_servers;
 pub(super) use lock_calls::LockCall;
 
 /// The most hops that are followed.
 const MAX_HOPS: usize = 64;
+
+/// The most generations between a process and another one that it descends from.
+const MAX_GENERATIONS: usize = 64;
 
 /// What a thread waits for in whoever could end its wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +70,8 @@ pub(super) enum Awaited {
     Child,
     /// Data from the other end of a connection.
     Answer,
+    /// The same, in an event loop, which waits for whatever comes.
+    AnswerToLoop,
     /// Data from whoever can write to a pipe.
     Data,
     /// That whoever is at the other end of a connection or a pipe reads, so that there is room.
@@ -81,13 +94,13 @@ impl Awaited {
     /// Returns whether it is something that comes over a connection or a pipe, which also who has nothing
     /// to do waits for. Who waits for room has something to say.
     pub(super) fn is_message(self) -> bool {
-        matches!(self, Self::Answer | Self::Data | Self::Accept)
+        matches!(self, Self::Answer | Self::AnswerToLoop | Self::Data | Self::Accept)
     }
 
     /// Says what the owner of the other end of a connection or a pipe has not done.
     pub(super) fn describe_missing(self) -> Option<&'static str> {
         match self {
-            Self::Answer | Self::Filesystem => Some("has not answered"),
+            Self::Answer | Self::AnswerToLoop | Self::Filesystem => Some("has not answered"),
             Self::Data => Some("has not written"),
             Self::Room => Some("has not read"),
             Self::Accept => Some("has not accepted it"),
@@ -175,6 +188,8 @@ pub(super) struct OpenWaitGraph<'a> {
     parents: HashMap<Tgid, Tgid>,
     lock_owners: HashMap<Tid, Vec<&'a LockOwner>>,
     stop_origins: HashMap<Tid, &'a StopOrigin>,
+    /// Made when it is needed first.
+    connection_ends: OnceLock<ConnectionEnds>,
 }
 
 impl<'a> OpenWaitGraph<'a> {
@@ -211,6 +226,7 @@ impl<'a> OpenWaitGraph<'a> {
             parents,
             lock_owners,
             stop_origins,
+            connection_ends: OnceLock::new(),
         }
     }
 

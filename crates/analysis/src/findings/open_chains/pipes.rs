@@ -16,10 +16,7 @@ use offwake_recording::{FileId, FileKind, PeerProcess, PipeEnds, PipeHolder, Wai
 
 use crate::{blame::cause::syscalls, timeline::ThreadIndex};
 
-use super::{Awaited, Link, OpenWaitGraph};
-
-/// The most generations between a process and another one that it descends from.
-const MAX_GENERATIONS: usize = 64;
+use super::{Awaited, Link, MAX_GENERATIONS, OpenWaitGraph};
 
 impl OpenWaitGraph<'_> {
     /// The process that has the other end of a pipe, if that is one alone, or if all others inherited
