@@ -126,3 +126,19 @@ fn who_sleeps_with_a_monitor_of_java_is_the_cause() -> Result<()> {
     }
     Ok(())
 }
+
+/// Jobs of a pool wait for jobs that nobody is left to do, or for jobs of another pool, which sleep.
+#[test]
+fn a_pool_whose_jobs_wait_for_the_same_pool_cannot_go_on() -> Result<()> {
+    for (what, is_closed) in [("full", true), ("sleeping", false)] {
+        let program = Program::script(&python_interpreter()?, "full_pool.py", &[Path::new(what)])?;
+        let (report, outcome) = profile(&program)?;
+        let closed = "all 4 threads of the process wait for one another: deadlocked, or idle";
+        let lines = || report.findings.iter().flat_map(|found| &found.lines);
+        let is_told = lines().any(|line| line.text.starts_with(closed));
+        ensure!(is_told == is_closed, "{what}: {outcome}");
+        let names_job = outcome.terminal().contains("price_order (full_pool.py:");
+        ensure!(!is_closed || names_job, "{what}: {outcome}");
+    }
+    Ok(())
+}

@@ -19,6 +19,7 @@ mod chain_pictures;
 mod chains;
 #[cfg(target_arch = "x86_64")]
 mod chains_api;
+mod closed_processes;
 #[cfg(target_arch = "x86_64")]
 mod connection_holders;
 mod connection_threads;

@@ -279,14 +279,17 @@ pub(super) fn condition_never_signalled(stage: &Stage) -> Result<()> {
     stage.play(|| queue.put())
 }
 
-/// A process whose main thread waits at a condition variable that nobody signals.
+/// A process whose main thread waits at a condition variable that nobody signals. The other one could, once
+/// it has slept.
 pub(super) fn condition_of_main_never_signalled(stage: &Stage) -> Result<()> {
     let queue = super::condvar::Queue::empty();
     let waiter = stage.role("waiter")?;
     stage.process(|| {
         super::asleep::end_upon_alarm();
+        let sleeper = std::thread::spawn(|| raw::nanosleep(Duration::from_secs(3600)));
         waiter.claim("ow-waiter");
         waiter.waits(|| queue.drain());
+        drop(sleeper);
     })?;
     stage.play(|| super::asleep::alarm(waiter))
 }

@@ -14,6 +14,7 @@ mod awaited_children;
 mod awaited_things;
 mod blocked_loops;
 mod chain_words;
+mod closed_processes;
 mod condition_waits;
 mod connection_peer;
 mod coroutines;

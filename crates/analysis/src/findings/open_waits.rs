@@ -318,6 +318,22 @@ pub(super) fn describe_stuck(
         .collect()
 }
 
+/// Says that no thread of the waiters' process can go on, if that is so. A wait for a lock says more by itself.
+fn describe_own_process(
+    wait: &OpenWait,
+    meaning: &SleepMeaning,
+    share: f64,
+    teller: ChainTeller<'_>,
+    writer: &mut FindingWriter<'_>,
+) -> Option<(String, Vec<FindingLine>)> {
+    let timeline = teller.blame.timeline();
+    let mut processes = wait.threads().filter_map(|thread| timeline.process_of_thread(thread));
+    let process = processes.next().filter(|_| !is_lock(meaning))?;
+    let is_only = processes.all(|other| other == process);
+    let told = wait.threads().collect();
+    is_only.then(|| teller.describe_closed_process(process, &told, share, writer))?
+}
+
 /// Finds out which of them longer chains tell of already, those that begin with a hop of another, and which
 /// say nothing beside the others.
 fn find_coverage(stuck: &[StuckThreads]) -> Vec<Coverage> {
@@ -413,20 +429,28 @@ fn describe(
                 lines.push(FindingLine::without_function(who.clone(), share, true));
                 if let Some(Owner::Process(process)) = link.map(|link| &link.owner) {
                     // No part of the chain: which of them it is, nobody knows.
-                    lines.extend(teller.describe_owner_threads(
-                        process.tgid,
-                        longest,
-                        share,
-                        writer,
-                    ));
+                    let told = BTreeSet::new();
+                    let closed = teller.describe_closed_process(process.tgid, &told, share, writer);
+                    lines.extend(match closed {
+                        Some((_, about)) => {
+                            let below = |line: FindingLine| FindingLine {
+                                depth: line.depth.saturating_add(1),
+                                is_cause: false,
+                                ..line
+                            };
+                            about.into_iter().map(below).collect()
+                        }
+                        None => teller.describe_owner_threads(process.tgid, longest, share, writer),
+                    });
                 }
                 who
             }
             None => {
                 let answerers =
                     last_owners::describe_possible_answerers(wait, share, teller, writer);
+                let closed = describe_own_process(wait, meaning, share, teller, writer);
                 let unknown = last_owners::say_unknown_owner(wait, meaning, teller);
-                match (answerers, unknown) {
+                match (answerers.or(closed), unknown) {
                     (Some((unknown, about)), _) => {
                         lines.extend(about);
                         unknown

@@ -12,6 +12,7 @@
 
 mod answerers;
 mod children;
+mod closed_processes;
 mod connection_ends;
 mod fifos;
 mod filesystems;
