@@ -9,10 +9,10 @@ use offwake_recording::{
     ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
 };
 use profiler_ebpf::record::{
-    ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
-    StackRecord, SummedRecord, Syscall as RawSyscall, ThreadRecord, ThrottleRecord, WaitRecord,
-    Wake as RawWake, hrtimer_vector, kind, phase, summed_flags, system_vector, thread_event,
-    thread_flags, wait_flags, wake_context, wake_flags,
+    COMM_LEN, ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader,
+    SampleRecord, StackRecord, SummedRecord, Syscall as RawSyscall, ThreadRecord, ThrottleRecord,
+    WaitRecord, Wake as RawWake, hrtimer_vector, kind, phase, summed_flags, system_vector,
+    thread_event, thread_flags, wait_flags, wake_context, wake_flags,
 };
 use thiserror::Error;
 
@@ -357,7 +357,6 @@ fn decode_thread(raw: &ThreadRecord) -> Result<ThreadEvent, DecodeError> {
         phase::BLOCKED => Phase::Blocked,
         other => return Err(invalid("phase", other)),
     };
-    let len = raw.comm.iter().position(|byte| *byte == 0).unwrap_or(raw.comm.len());
     let has_old_tid = raw.event == thread_event::EXEC && ![0, raw.tid].contains(&raw.old_tid);
     Ok(ThreadEvent {
         at: Timestamp(raw.ns),
@@ -372,8 +371,14 @@ fn decode_thread(raw: &ThreadRecord) -> Result<ThreadEvent, DecodeError> {
         seq: raw.seq,
         created: Timestamp(raw.start_ns),
         cgroup: CgroupId(raw.cgroup),
-        comm: String::from_utf8_lossy(&raw.comm[..len]).into_owned(),
+        comm: decode_comm(&raw.comm),
     })
+}
+
+/// Decodes a thread's name, which ends at the first NUL.
+pub(crate) fn decode_comm(bytes: &[u8; COMM_LEN]) -> String {
+    let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
 fn decode_exit(raw: &ExitRecord) -> ThreadExit {

@@ -10,6 +10,7 @@ use offwake_recording::{DiskUse, units::Tgid};
 use profiler_ebpf::disk_use::{self, DirtySlot};
 
 use super::KernelError;
+use crate::decode::decode_comm;
 
 const USES: &str = "DISK_USES";
 const SLOTS: &str = "DIRTY_SLOTS";
@@ -51,7 +52,7 @@ impl DiskUses {
                 let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
                 DiskUse {
                     tgid: Tgid(tgid),
-                    comm: comm(&now.comm),
+                    comm: decode_comm(&now.comm),
                     device,
                     read_bytes: since(now.read_bytes, before.read_bytes),
                     submitted_bytes: since(now.submitted_bytes, before.submitted_bytes),
@@ -114,11 +115,6 @@ impl DiskUseReader {
         let evicted = met.saturating_sub(by_key.len() as u64);
         Ok(DiskUses { by_key, evicted })
     }
-}
-
-fn comm(bytes: &[u8]) -> String {
-    let length = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..length]).into_owned()
 }
 
 fn failed(map: &'static str) -> impl Fn(MapError) -> KernelError {

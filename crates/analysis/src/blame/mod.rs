@@ -491,7 +491,7 @@ impl<'a> Blame<'a> {
         self.interpreter_locks.holder(last)
     }
 
-    fn is_birth(&self, wait: WaitIndex) -> bool {
+    pub(crate) fn is_birth(&self, wait: WaitIndex) -> bool {
         let row = self.recording.waits.rows().get(wait.0 as usize);
         row.is_some_and(|row| row.begin() == Begin::Newborn && row.woken_at().is_some())
     }

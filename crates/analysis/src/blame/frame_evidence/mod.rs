@@ -325,9 +325,9 @@ mod tests {
 
     use super::*;
 
-    /// Reads a stack from the leaf on: functions, with files behind `@`.
-    fn read(stack: &[&str]) -> FrameEvidence {
-        let frames: Vec<Frame> = (stack.iter().zip(0..))
+    /// Makes the frames of a stack from the leaf on: functions, with files behind `@`.
+    pub(super) fn make_frames(stack: &[&str]) -> Vec<Frame> {
+        (stack.iter().zip(0..))
             .map(|(text, address)| {
                 let (name, file) = text.split_once(" @").unwrap_or((text, ""));
                 let file = Some(file).filter(|file| !file.is_empty()).map(Into::into);
@@ -335,8 +335,11 @@ mod tests {
                 let (module, module_offset) = (None, None);
                 Frame { address, kind: AddressKind::Return, module, module_offset, functions }
             })
-            .collect();
-        read_frames(frames.iter(), WaitKind::Other)
+            .collect()
+    }
+
+    fn read(stack: &[&str]) -> FrameEvidence {
+        read_frames(make_frames(stack).iter(), WaitKind::Other)
     }
 
     #[test]

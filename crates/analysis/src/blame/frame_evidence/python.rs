@@ -52,22 +52,10 @@ fn is_called(frame: &Frame, wanted: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use offwake_recording::{AddressKind, Function};
+    use super::{super::tests::make_frames, waits_for_lock};
 
-    use super::*;
-
-    /// Functions from the leaf on, with files behind `@`.
     fn is_lock(stack: &[&str]) -> bool {
-        let frames: Vec<Frame> = (stack.iter().zip(0..))
-            .map(|(text, address)| {
-                let (name, file) = text.split_once(" @").unwrap_or((text, ""));
-                let file = Some(file).filter(|file| !file.is_empty()).map(Into::into);
-                let functions = vec![Function { file, ..Function::named(name) }];
-                let (module, module_offset) = (None, None);
-                Frame { address, kind: AddressKind::Return, module, module_offset, functions }
-            })
-            .collect();
-        waits_for_lock(frames.iter())
+        waits_for_lock(make_frames(stack).iter())
     }
 
     #[test]

@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use offwake_recording::{
-    Begin, FileId, PeerProcess, Wait,
+    FileId, PeerProcess, Wait,
     units::{Tgid, Timestamp},
 };
 
@@ -141,18 +141,14 @@ impl OpenWaitGraph<'_> {
                 State::Blocked(wait) => self.is_in_the_middle(wait, company),
                 // It was over before the thread had left its CPU. A thread's birth is no wait.
                 State::Runnable(RunnableSince::Woken(wait))
-                    if self.timeline.blocked_interval(wait).is_none() && !self.is_birth(wait) =>
+                    if self.timeline.blocked_interval(wait).is_none()
+                        && !self.blame.is_birth(wait) =>
                 {
                     self.is_in_the_middle(wait, company)
                 }
                 State::Runnable(_) | State::OnCpu | State::Throttled(_) => true,
                 State::Lost | State::Summed(_) => false,
             })
-    }
-
-    fn is_birth(&self, wait: WaitIndex) -> bool {
-        let row = self.recording.waits.rows().get(wait.0 as usize);
-        row.is_some_and(|row| row.begin() == Begin::Newborn)
     }
 
     /// Returns whether a thread that waits does so in the middle of something. A condition variable may be that of a
