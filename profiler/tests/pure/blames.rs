@@ -14,7 +14,9 @@ use offwake_recording::{
 
 use crate::{
     draw::{TICK, at, edit, live, lose, recording, throttle, ticks, wait, wake_by},
-    fixtures::{EPOLL_WAIT, FUTEX, POLL, READ, RECVFROM, file, kernel, packet_over, syscall, tcp},
+    fixtures::{
+        CONNECT, EPOLL_WAIT, FUTEX, POLL, READ, RECVFROM, file, kernel, packet_over, syscall, tcp,
+    },
 };
 
 /// The blame of thread 7's first wait in words and ticks.
@@ -796,6 +798,38 @@ fn what_tcp_held_back_until_a_timer_is_nobodys() {
     // Another interrupt says nothing about timers.
     assert_eq!(ended_by(Some(8), &["__irq_exit_rcu", "common_interrupt"], asleep), unknown);
     assert_eq!(ended_in(WaitsIn::EpollOfAnything, Some(8), &timer, asleep), unknown);
+}
+
+/// The kernel accepts connections itself: whoever runs as a `connect` ends at last has sent nothing.
+#[test]
+fn a_connect_that_lasted_until_a_timer_is_nobodys() {
+    let timer = ["__irq_exit_rcu", "sysvec_apic_timer_interrupt"];
+    let ended = |call: u32, waits: usize, interrupt: &[&str]| {
+        let mut recording = recording(300);
+        let file = tcp(&mut recording, 5, "127.0.0.1:40000", "127.0.0.1:80");
+        if let Some(OpenFile::Socket(end)) = recording.files.files.get_mut(&file) {
+            end.peers = vec![PeerProcess { tgid: Tgid(8), comm: "busy".to_owned() }];
+        }
+        let stack = packet_over(&mut recording, interrupt);
+        let client = format!("#{}{}", ".".repeat(waits), "#".repeat(299 - waits));
+        live(&mut recording, 7, &client, 60);
+        live(&mut recording, 8, &"#".repeat(300), 9);
+        edit(&mut recording, |waits| {
+            let wait = waits.iter_mut().find(|wait| wait.tid == Tid(7)).expect("a wait");
+            (wait.syscall, wait.file) = (syscall(call, [5, 0, 0, 0, 0, 0]), Some(file));
+            let wake = wait.wake.as_mut().expect("woken");
+            (wake.context, wake.kernel_stack) = (NET_RX, stack);
+        });
+        first_wait(&mut recording)
+    };
+    let of = |kind, waits| parts(&[(kind, waits)]);
+    assert_eq!(ended(CONNECT, 220, &timer), of("tcp_timer", 220));
+    // An answer may have come just then.
+    assert_eq!(ended(RECVFROM, 220, &timer), of("local_softirq", 220));
+    // No SYN is sent again that soon.
+    assert_eq!(ended(CONNECT, 150, &timer), of("local_softirq", 150));
+    let device = ["__irq_exit_rcu", "common_interrupt"];
+    assert_eq!(ended(CONNECT, 220, &device), of("local_softirq", 220));
 }
 
 /// The stack of 6.18, and what is left of it where it is taken as the thread is woken. A wait for the

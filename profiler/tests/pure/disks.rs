@@ -16,6 +16,7 @@ use crate::{
 };
 
 const FSYNC: u32 = 74;
+const IO_URING_ENTER: u32 = 426;
 
 fn file(device: u32) -> FileId {
     FileId { device, inode: 5, kind: FileKind::Regular }
@@ -300,4 +301,37 @@ fn a_wait_is_for_the_only_disk_that_its_process_used() {
     for several in [vec![], vec![dm.clone(), other], vec![dm, sda.clone(), swap], vec![sda]] {
         assert!(text(&several).contains("waits for the disk in"), "{}", text(&several));
     }
+}
+
+/// The call names the ring, and not the file that it reads.
+#[test]
+fn a_wait_at_an_io_uring_that_a_disk_ended_is_for_the_only_disk_that_its_process_used() {
+    let filesystems = [filesystem(1, "/srv", "sda1", "sda"), filesystem(2, "/data", "sdb1", "sdb")];
+    let text = |uses: &[DiskUse], context: WakeContext| {
+        let mut r = writers([None; 4]);
+        let ring = kernel(&mut r, &["io_cqring_wait", "__do_sys_io_uring_enter"]);
+        edit(&mut r, |rows| {
+            let row = rows.iter_mut().find(|row| row.tid == Tid(7)).unwrap();
+            row.syscall = syscall(IO_URING_ENTER, [4, 0, 1, 1, 0, 0]);
+            row.file = Some(FileId { device: 14, inode: 8, kind: FileKind::Anonymous });
+            row.kernel_stack = ring;
+            row.wake.as_mut().unwrap().context = context;
+        });
+        r.disk_uses = uses.to_vec();
+        let findings = {
+            r.filesystems = filesystems.iter().map(|known| (known.device, known.clone())).collect();
+            r.sort();
+            build_report(&r, &Filter::default()).findings.list
+        };
+        let of_7 = findings.into_iter().find(|finding| finding.text.starts_with("thread7"));
+        of_7.expect("a finding of 7").text
+    };
+    let sda = used(7, 1, ("sda1", "sda"), [5, 0, 0]);
+    let both = [sda.clone(), used(7, 2, ("sdb1", "sdb"), [1, 0, 0])];
+    let disk = WakeContext::Softirq(4);
+    assert!(text(std::slice::from_ref(&sda), disk).contains("the disk sda1 (ext4, /srv)"));
+    assert!(!text(&both, disk).contains("sda1"));
+    // A packet did not come from the disk.
+    let packet = WakeContext::Softirq(3);
+    assert!(!text(std::slice::from_ref(&sda), packet).contains("disk"));
 }

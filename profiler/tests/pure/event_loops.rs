@@ -1046,6 +1046,43 @@ fn a_full_pool_is_waited_for() {
     assert_eq!(scene.blame(), ticks(&[("work 20", 6), ("work 21", 12)]));
 }
 
+/// Both threads of the pool are at jobs of others. A helper of the runtime (of Node's engine, say), which the loop
+/// wakes meanwhile, does not do A's job instead if it does next to nothing.
+#[test]
+fn a_pool_is_full_whatever_little_a_helper_of_the_runtime_does() {
+    let (one, other, helper) = (LOOP + 1, LOOP + 2, LOOP + 3);
+    let blame = |at_work: usize, life_of_other: String| {
+        Scene::new(130)
+            .thread(A, RECVFROM, &format!("###{}{}", ".".repeat(115), "#".repeat(12)), &[LOOP])
+            .thread(
+                LOOP,
+                EPOLL_WAIT,
+                &format!(".#.##{}{}", ".".repeat(111), "#".repeat(14)),
+                &[other, A, one],
+            )
+            .thread(one, FUTEX, &"#".repeat(130), &[])
+            .thread(other, FUTEX, &life_of_other, &[LOOP])
+            .thread(
+                helper,
+                FUTEX,
+                &format!("....{}{}", "#".repeat(at_work), ".".repeat(126 - at_work)),
+                &[LOOP],
+            )
+            .in_loop_process(&[LOOP, one, other, helper])
+            .blame()
+    };
+    let busy = || "#".repeat(130);
+    assert_eq!(blame(2, busy()), ticks(&[("work 20", 4), ("work 21", 111)]));
+    let unknown = ticks(&[("event_loop", 113), ("work 20", 2)]);
+    assert_eq!(blame(20, busy()), unknown);
+    // It may have done A's job in its own time.
+    let free = format!("###..{}", "#".repeat(125));
+    assert_eq!(blame(2, free), unknown);
+    // Preemptions are no ends of jobs, however many there are.
+    let preempted = "#r".repeat(65);
+    assert_eq!(blame(2, preempted), ticks(&[("work 20", 4), ("work 21", 111)]));
+}
+
 /// A had a thread of the pool asked before, which has somebody else's job since, or A's next one. Another thread of
 /// the pool, busy throughout, gets done while the loop is awake for the first one's result.
 #[test]

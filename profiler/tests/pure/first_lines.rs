@@ -56,6 +56,22 @@ fn starvation_leads_from_the_share_on_from_which_it_is_called_so() {
     assert!(found.iter().skip(1).any(|finding| finding.cause.kind == "cpu_queue"), "{found:#?}");
 }
 
+/// Nobody had the CPU that it could have run on: it was idle, and slow to begin. More CPUs are no help.
+#[test]
+fn who_waits_for_an_idle_cpu_does_not_lack_cpus() {
+    let queued_while_60_runs_for = |ticks: usize| {
+        let mut r = recording(100);
+        live(&mut r, 7, &format!("##{}{}", "r".repeat(40), "#".repeat(58)), 61);
+        let (before, after) = ("_".repeat(42 - ticks), "_".repeat(58));
+        live(&mut r, 60, &format!("{before}{}{after}", "#".repeat(ticks)), 0);
+        report(&mut r).findings.list
+    };
+    assert_eq!(queued_while_60_runs_for(30)[0].kind, FindingKind::CpuStarvation);
+    let found = queued_while_60_runs_for(15);
+    assert_eq!(found[0].kind, FindingKind::OnCpu, "{found:#?}");
+    assert!(found[1].text.contains("held by thread60 (38% of it)"), "{found:#?}");
+}
+
 /// Thread 7 wakes 61 and loses its CPU to it for 40 of 100 ticks. Then it waits for `awaited`.
 fn preempted_by_61(awaited: u32) -> Vec<Finding> {
     let mut r = recording(100);

@@ -83,7 +83,7 @@ pub use walk::{
 };
 
 use broadcasts::Broadcasts;
-use cause::Cause;
+use cause::{Cause, syscalls};
 use connection_threads::ConnectionThreads;
 use cpus::CpuOccupancy;
 use gaps::Gaps;
@@ -300,10 +300,11 @@ impl<'a> Blame<'a> {
                 self.find_packet_sender(wait, softirqd)
             }
             (Some(PatternWakeSource::OverTimer), WakeUse::Ended | WakeUse::Early) => {
-                let woken = row.woken_at();
-                WakeSource::Interrupt(match self.may_have_sent_since(wait, woken) {
-                    true => Reason::LocalSoftirq,
-                    false => Reason::TcpTimer,
+                let is_tcp = self.has_sent_its_syn_again(wait)
+                    || !self.may_have_sent_since(wait, row.woken_at());
+                WakeSource::Interrupt(match is_tcp {
+                    true => Reason::TcpTimer,
+                    false => Reason::LocalSoftirq,
                 })
             }
             (None, _) | (_, WakeUse::None | WakeUse::Stale) => {
@@ -389,6 +390,21 @@ impl<'a> Blame<'a> {
             State::Blocked(wait) => Some(wait),
             _ => None,
         })
+    }
+
+    /// Returns whether a timer ended a `connect` to this machine. No thread sends what ends such a call: the
+    /// kernel accepts the connection itself, as soon as a SYN comes while the server's accept queue has
+    /// room. One that waits for longer than the shortest retransmission had its SYN dropped
+    /// ([`TCP_RTO_MIN`](https://github.com/torvalds/linux/blob/v6.12/include/net/tcp.h); the
+    /// first SYN is sent again after a second).
+    fn has_sent_its_syn_again(&self, wait: WaitIndex) -> bool {
+        const SHORTEST_RETRANSMISSION: Nanos = Nanos(200_000_000);
+
+        let whole = self.recording.waits.get(wait.0 as usize);
+        let call = whole.and_then(|whole| whole.syscall.as_ref().and_then(syscalls::name));
+        call == Some("connect")
+            && (self.timeline.blocked_interval(wait))
+                .is_some_and(|blocked| blocked.to.since(blocked.from) >= SHORTEST_RETRANSMISSION)
     }
 
     /// Returns whether anybody may have sent what ended a wait on a socket since a millisecond before its

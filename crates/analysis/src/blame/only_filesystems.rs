@@ -1,5 +1,5 @@
 //! Processes that used one filesystem alone: a wait of theirs for a disk was for that one, whether or not
-//! the syscall names the file. A page fault names none, and neither does a path.
+//! the syscall names the file. A page fault names none, and neither does a path; `io_uring_enter` names its ring.
 
 use std::collections::HashMap;
 

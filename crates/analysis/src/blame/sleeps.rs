@@ -99,6 +99,8 @@ impl Sleeps {
             (Cause::Disk, Some(file)) => filesystem_of(file),
             (Cause::KernelLock, Some(file)) if is_frozen() => filesystem_of(file),
             (Cause::Disk | Cause::PageFault, None) => only_filesystems.get(wait.tgid),
+            // It names the ring. Where a disk ended it, it was for what was read through that.
+            (Cause::IoUring, _) => only_filesystems.get(wait.tgid),
             _ => None,
         };
         let stop =

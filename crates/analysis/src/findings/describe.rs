@@ -187,10 +187,7 @@ impl Words<'_> {
         let (slept, thing) = (slept.map(|(slept, _)| slept), slept.and_then(|(_, thing)| thing));
         match end.kind {
             BlameEntryKind::Work => "runs on a CPU".to_owned(),
-            BlameEntryKind::CpuQueue => {
-                let holder = self.holders(node);
-                format!("waits {}", words::for_a_cpu(holder.as_deref()))
-            }
+            BlameEntryKind::CpuQueue => self.find_cpu_holders(node).describe_wait(),
             BlameEntryKind::Timer => describe_timer(slept, thing),
             BlameEntryKind::Disk => match slept.and_then(|slept| slept.kernel) {
                 Some(KernelWait::Writeback) => {

@@ -22,7 +22,7 @@ use offwake_recording::{
 use crate::{
     blame::{
         Blame, FrameEvidence, LockName, Sleep, SleepId, Sleeps, StackPairId, StackPairs, Stop,
-        cause::Cause,
+        cause::{self, Cause},
     },
     label::{CodeOwner, Label, LabelFinder},
     timeline::WaitIndex,
@@ -348,7 +348,9 @@ impl<'a> Meanings<'a> {
                 }
                 *depths = depth.max(*depths);
             }
+            // Time without a sample is counted where a thread tells its parent of its end. It did not work there.
             if frames.is_empty()
+                && (self.sampled.contains(&stack) || !self.is_of_exit(kernel))
                 && let Some(label) = self.labels.activity_label(user, kernel)
             {
                 *kernel_work.entry(label).or_default() += time;
@@ -366,6 +368,10 @@ impl<'a> Meanings<'a> {
             kernel_work.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
             kernel_work.into_iter().find(|&(_, time)| most(time)).map(|(label, _)| label)
         })
+    }
+
+    fn is_of_exit(&self, kernel: StackRef) -> bool {
+        cause::kernel_frames(self.labels.stacks(), kernel).any(|function| function == "do_exit")
     }
 
     /// Drops stacks that end early in a function that other stacks have with all of its callers: they

@@ -13,12 +13,11 @@ use crate::{
     blame::{Blame, BlameClass, BlameEntryKind, StackPairId},
     quotas::{describe_quota, describe_quota_briefly},
     timeline::{ThreadIndex, Timeline},
-    words,
 };
 
 use super::{
     activity::Activity,
-    cpu_holders,
+    cpu_holders::{self, are_holders_known},
     found::Found,
     hop_tree::{HopBox, TimeByClass},
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
@@ -28,7 +27,8 @@ use super::{
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
-/// Threads that waited for a CPU for at least this part of the active time were starved of it.
+/// Threads that waited for a CPU for at least this part of the active time were starved of it, if others had
+/// the CPUs meanwhile.
 const STARVED: f64 = 0.25;
 /// The most programs named that had the CPUs.
 const MAX_HOLDERS: usize = 3;
@@ -47,6 +47,13 @@ struct Ran {
     // Every sample and every interval in a CPU's queue is looked up here.
     stacks: HashMap<StackPairId, Nanos, foldhash::fast::RandomState>,
     holders: IndexMap<Option<ProgramId>, Nanos, foldhash::fast::RandomState>,
+}
+
+impl Ran {
+    /// Returns for how long it is known who had the CPUs that its threads waited for.
+    fn held(&self) -> Nanos {
+        self.holders.iter().filter_map(|(holder, &time)| holder.map(|_| time)).sum()
+    }
 }
 
 /// What is said in pictures of programs that did either for a while.
@@ -122,8 +129,10 @@ pub(super) fn find(
         }
         let queued = writer.share(ran.queued);
         if queued > 0.05 {
-            let kind =
-                if queued >= STARVED { FindingKind::CpuStarvation } else { FindingKind::Wait };
+            let kind = match queued >= STARVED && are_holders_known(ran.held(), ran.queued) {
+                true => FindingKind::CpuStarvation,
+                false => FindingKind::Wait,
+            };
             let finding = cpu_queue_finding(program, &ran, kind, writer);
             found.push(Found::new(finding, BlameClass::CpuQueue));
         } else {
@@ -309,8 +318,7 @@ fn cpu_queue_finding(
         let name = program_name(holder);
         (if id == program { format!("other threads of {name}") } else { name }, time)
     });
-    let holder = cpu_holders::name_holders(names, ran.queued);
-    let what = format!("waits {}", words::for_a_cpu(holder.as_deref()));
+    let what = cpu_holders::name_holders(names, ran.queued).describe_wait();
     let hop = writer.words.counted_hop(program, &ran.queued_threads, None, what, ran.queued);
     let share = writer.share(ran.queued);
     let text = describe_hop(&hop);
@@ -329,7 +337,7 @@ fn cpu_queue_finding(
             cpus => format!("{time} on {cpus} CPUs"),
         },
         share,
-        is_cause: shown.is_empty(),
+        is_cause: shown.is_empty() && are_holders_known(ran.held(), ran.queued),
     }];
     for (n, (holder, _, time)) in shown.into_iter().enumerate() {
         lines.push(FindingLine::without_function(

@@ -23,6 +23,12 @@ const MAX_ANSWERING: usize = 256;
 /// is from: the loop, awake on another CPU, may be the quicker of the two.
 const DONE_AFTER_ANSWER: Nanos = Nanos(1_000_000);
 
+/// So many intervals of a thread of a pool are looked at: one that computes loses its CPU every few milliseconds.
+const MAX_JOB_INTERVALS: usize = 4096;
+
+/// What a thread was at work on for at most one part in so many of a wait was not what was waited for.
+const MIN_WAIT_PER_TASK: u64 = 50;
+
 /// A process with more threads is no server of one loop, and all of them would have to be looked at.
 pub(super) const MAX_THREADS: usize = 64;
 
@@ -215,17 +221,30 @@ impl Walker<'_> {
         let is_full = |&thread: &ThreadIndex| {
             let Some(track) = timeline.thread(thread).map(|life| &life.track) else { return false };
             let end = track.count_begun_before(leg.to, track.len());
-            let first = end.saturating_sub(MAX_SLICE_INTERVALS);
+            let first = end.saturating_sub(MAX_JOB_INTERVALS);
             let reaches_back = track.get(first).is_none_or(|interval| interval.from <= rest.from);
             let mut since = (first..end)
                 .rev()
                 .map_while(|place| track.get(place).filter(|interval| interval.to > rest.from));
-            // Who never was given a job may be no thread of the pool.
-            let is_of_pool = answering.contains(&thread);
-            let may_have_job = |it: Interval| {
-                it.state.is_unknown() || (is_free(it) && (is_of_pool || it.to <= leg.to))
-            };
-            reaches_back && !since.any(may_have_job)
+            if answering.contains(&thread) {
+                return reaches_back && !since.any(|it| it.state.is_unknown() || is_free(it));
+            }
+            // Who never answered may be no thread of the pool, and what it is given no job of the waiter's: not if
+            // it is for next to nothing.
+            let (mut at_work, mut is_given_anything) = (Nanos(0), false);
+            for it in since {
+                if it.state.is_unknown() {
+                    return false;
+                }
+                if is_free(it) {
+                    is_given_anything |= it.to <= leg.to;
+                } else {
+                    at_work += it.to.min(leg.to).since(it.from.max(rest.from));
+                }
+            }
+            let all = leg.to.since(rest.from);
+            reaches_back
+                && (!is_given_anything || at_work.0.saturating_mul(MIN_WAIT_PER_TASK) <= all.0)
         };
         let mut others =
             self.blame.threads_of(process).iter().filter(|&&thread| thread != leg.thread);
