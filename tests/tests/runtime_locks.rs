@@ -1,5 +1,5 @@
 //! Hangs by locks of languages' runtimes, which have no owner beside the futex: locks of Python's `threading`,
-//! and monitors of Java. Each program has one culprit by construction, and another thread that had the
+//! monitors of Java, and its `ReentrantLock`. Each program has one culprit by construction, and another thread that had the
 //! lock before and sleeps as well.
 
 use std::path::Path;
@@ -27,9 +27,13 @@ fn python(arguments: &[&str]) -> Result<Program> {
     Program::script(&python_interpreter()?, "deadlocks.py", &arguments)
 }
 
-fn java(arguments: &[&str]) -> Result<Program> {
+/// Which locks a program in Java hangs by.
+const MONITORS: &str = "java/Monitors.java";
+const LOCKS: &str = "java/Locks.java";
+
+fn java(source: &str, arguments: &[&str]) -> Result<Program> {
     let arguments: Vec<&Path> = arguments.iter().map(Path::new).collect();
-    Program::script(Path::new("java"), "java/Monitors.java", &arguments)
+    Program::script(Path::new("java"), source, &arguments)
 }
 
 fn first(report: &Report) -> Result<&Finding> {
@@ -98,31 +102,36 @@ fn who_sleeps_with_a_lock_of_python_is_the_cause() -> Result<()> {
 }
 
 #[test]
-fn two_threads_of_java_that_want_each_others_monitor_are_a_deadlock() -> Result<()> {
-    let program = java(&["deadlock"])?;
-    let (report, _) = profile(&program)?;
-    let hops = check_deadlock(&report)?;
-    let found = first(&report)?;
-    for (hop, owner) in [("left", "right"), ("right", "left")] {
-        let held = format!("held by thread {owner}");
-        let is_its = |text: &&String| text.contains(&format!("\"{hop}\"")) && text.contains(&held);
-        ensure!(hops.iter().filter(is_its).count() == 1, "{hop}: {found:#?}");
+fn two_threads_of_java_that_want_each_others_lock_are_a_deadlock() -> Result<()> {
+    for source in [MONITORS, LOCKS] {
+        let program = java(source, &["deadlock"])?;
+        let (report, _) = profile(&program)?;
+        let hops = check_deadlock(&report)?;
+        let found = first(&report)?;
+        for (hop, owner) in [("left", "right"), ("right", "left")] {
+            let held = format!("held by thread {owner}");
+            let is_its =
+                |text: &&String| text.contains(&format!("\"{hop}\"")) && text.contains(&held);
+            ensure!(hops.iter().filter(is_its).count() == 1, "{source} {hop}: {found:#?}");
+        }
     }
     Ok(())
 }
 
 #[test]
-fn who_sleeps_with_a_monitor_of_java_is_the_cause() -> Result<()> {
-    for (holder, other) in [("left", "right"), ("right", "left")] {
-        let program = java(&[holder])?;
-        let (report, _) = profile(&program)?;
-        let [waits, sleeps] = check_held(&report)?;
-        ensure!(
-            waits.contains("\"waiter\"") && sleeps.contains(&format!("\"{holder}\"")),
-            "{waits}"
-        );
-        let all = format!("{:?}", first(&report)?);
-        ensure!(!all.contains(&format!("\"{other}\"")), "{all}");
+fn who_sleeps_with_a_lock_of_java_is_the_cause() -> Result<()> {
+    for source in [MONITORS, LOCKS] {
+        for (holder, other) in [("left", "right"), ("right", "left")] {
+            let program = java(source, &[holder])?;
+            let (report, _) = profile(&program)?;
+            let [waits, sleeps] = check_held(&report)?;
+            ensure!(
+                waits.contains("\"waiter\"") && sleeps.contains(&format!("\"{holder}\"")),
+                "{source}: {waits}"
+            );
+            let all = format!("{:?}", first(&report)?);
+            ensure!(!all.contains(&format!("\"{other}\"")), "{source}: {all}");
+        }
     }
     Ok(())
 }

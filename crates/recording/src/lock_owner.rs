@@ -30,11 +30,16 @@ pub enum LockKind {
     /// that the waiter waits for this monitor. The futex is the waiter's own
     /// ([`ObjectMonitor`](https://github.com/openjdk/jdk17u/blob/jdk-17.0.15%2B6/src/hotspot/share/runtime/objectMonitor.hpp)).
     JavaMonitor,
+    /// A lock of `java.util.concurrent` that one thread has. What the JVM keeps of its threads and of their
+    /// objects tells the owner, and proves that the waiter is parked at this lock. The futex is the
+    /// waiter's own
+    /// ([`AbstractOwnableSynchronizer`](https://github.com/openjdk/jdk17u/blob/jdk-17.0.15%2B6/src/java.base/share/classes/java/util/concurrent/locks/AbstractOwnableSynchronizer.java)).
+    JavaLock,
 }
 
 /// Who could end a wait for a futex, if that is a lock of this kind. What the words around a futex say
 /// is one half of the proof: that the thread waits for such a lock, its stack or its syscall has to tell.
-/// Only locks of Python and monitors of Java are proved as a whole.
+/// Only locks of Python and of Java are proved as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockOwner {
     /// The thread that waits.

@@ -101,7 +101,7 @@ impl FutexWait {
                 is_wait && tid != 0 && value == tid && sharing == Sharing::Shared
             }
             // What their runtimes keep says so, and not the futex.
-            LockKind::PythonLock | LockKind::JavaMonitor => false,
+            LockKind::PythonLock | LockKind::JavaMonitor | LockKind::JavaLock => false,
         }
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn read_owner(
             read_writer(place, futex, &words)
         }),
         LockKind::ThreadEnd => Some(memory.half(futex.address)?).filter(|&tid| tid == futex.value),
-        LockKind::PythonLock | LockKind::JavaMonitor => None,
+        LockKind::PythonLock | LockKind::JavaMonitor | LockKind::JavaLock => None,
     }?;
     (tid != 0).then_some(NamedTid(tid))
 }

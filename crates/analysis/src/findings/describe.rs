@@ -223,8 +223,7 @@ impl Words<'_> {
                 }
                 Some(Reason::TcpTimer) => match slept.and_then(|slept| slept.kernel) {
                     Some(KernelWait::Connect) => {
-                        "waits to connect: SYN dropped and resent (accept queue full?)"
-                            .to_owned()
+                        "waits to connect: SYN dropped and resent (accept queue full?)".to_owned()
                     }
                     _ => format!("waits for data {}", words::TCP_TIMER),
                 },

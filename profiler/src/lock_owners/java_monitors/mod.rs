@@ -1,4 +1,5 @@
-//! Who has the monitors (`synchronized`) that Java threads wait for, by what the JVM keeps of its threads.
+//! Who has the monitors (`synchronized`) and other locks ([`synchronizers`]) that Java threads wait for, by
+//! what the JVM keeps of its threads.
 //!
 //! ```text
 //! JavaThread ──_osthread──▶ OSThread::_thread_id                               the waiter
@@ -12,7 +13,9 @@
 //! [`LockStack`](https://github.com/openjdk/jdk25u/blob/jdk-25%2B36/src/hotspot/share/runtime/lockStack.hpp)).
 
 mod library;
+mod objects;
 mod structs;
+mod synchronizers;
 #[cfg(test)]
 mod tests;
 
@@ -29,10 +32,13 @@ use crate::{
     symbols::python::memory::{Memory, ProcessMemory},
 };
 use library::MappedLibrary;
+use objects::Heap;
 use structs::{JvmStructs, OwnerForm, ThreadList};
 
 /// The file that the JVM's code is in.
 const LIBRARY: &str = "/libjvm.so";
+/// How the names of files end that have classes as the JVM keeps them in memory.
+const ARCHIVE: &str = ".jsa";
 /// Threads of a JVM that are looked at.
 const MAX_THREADS: usize = 4_096;
 /// Objects that a thread says it has locked. `LockStack::CAPACITY` is 8.
@@ -42,38 +48,72 @@ const MAX_LOCKED: u64 = 64;
 const ANONYMOUS: u64 = 1;
 const FIRST_OWNER: u64 = 3;
 
-/// Finds the owners of the monitors that these waits of one process are for.
+/// Finds the owners of the monitors and locks that these waits of one process are for.
 pub(super) fn find_owners(
     process: Tgid,
     waits: &[OpenFutexWait],
     memory: &impl Memory,
 ) -> Vec<LockOwner> {
-    let Some(structs) = find_structs(process) else { return Vec::new() };
-    let mut first = find_pairs(&structs, &Pages::new(memory));
+    let Some(jvm) = MappedJvm::find(process) else { return Vec::new() };
+    let memory = JvmMemory { resident: memory, jvm: &jvm };
+    let mut first = find_pairs(&jvm.structs, &Pages::new(&memory));
     if !first.is_empty() {
         // What is read twice was so in between.
-        let again: HashSet<Pair> = find_pairs(&structs, &Pages::new(memory)).into_iter().collect();
+        let again: HashSet<Pair> =
+            find_pairs(&jvm.structs, &Pages::new(&memory)).into_iter().collect();
         first.retain(|pair| again.contains(pair));
     }
     first.into_iter().filter_map(|pair| find_wait(process, waits, pair)).collect()
 }
 
-/// Finds where the JVM of a process keeps its threads; none if it runs none.
-fn find_structs(process: Tgid) -> Option<JvmStructs> {
-    let mappings = reader_process::read_mappings(process).ok()?.lines;
-    let code = mappings.iter().find(|line| line.name.ends_with(LIBRARY))?;
-    let memory = ProcessMemory::open(process).ok()?;
-    let pages = memory.cache_pages();
-    let library = MappedLibrary::find(&pages, code.start.checked_sub(code.offset)?)?;
-    JvmStructs::read(&pages, |symbol| library.find_symbol(symbol))
+/// A JVM that a process runs.
+struct MappedJvm {
+    structs: JvmStructs,
+    /// Where archives of classes are mapped.
+    archives: Vec<Range<u64>>,
+    memory: ProcessMemory,
 }
 
-/// A thread that waits for a monitor and the one that has it, and which monitor that is.
+impl MappedJvm {
+    /// Finds where the JVM of a process keeps its threads; none if it runs none.
+    fn find(process: Tgid) -> Option<Self> {
+        let mappings = reader_process::read_mappings(process).ok()?.lines;
+        let code = mappings.iter().find(|line| line.name.ends_with(LIBRARY))?;
+        let memory = ProcessMemory::open(process).ok()?;
+        let structs = {
+            let pages = memory.cache_pages();
+            let library = MappedLibrary::find(&pages, code.start.checked_sub(code.offset)?)?;
+            JvmStructs::read(&pages, |symbol| library.find_symbol(symbol))?
+        };
+        let archives = mappings.iter().filter(|line| line.name.ends_with(ARCHIVE));
+        let archives = archives.map(|line| line.start..line.end).collect();
+        Some(Self { structs, archives, memory })
+    }
+}
+
+/// The memory of a JVM that is resident, and its archives of classes: names of fields lie there that nobody
+/// has read since the JVM began.
+struct JvmMemory<'a, M> {
+    resident: &'a M,
+    jvm: &'a MappedJvm,
+}
+
+impl<M: Memory> Memory for JvmMemory<'_, M> {
+    fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
+        self.resident.read(address, into).or_else(|| {
+            let is_archived = self.jvm.archives.iter().any(|archive| archive.contains(&address));
+            is_archived.then(|| self.jvm.memory.read(address, into))?
+        })
+    }
+}
+
+/// A thread that waits for a monitor or a lock and the one that has it, and where the lock is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Pair {
     waiter: NamedTid,
     owner: NamedTid,
-    monitor: u64,
+    kind: LockKind,
+    lock: u64,
 }
 
 /// Finds the wait of a pair, if it goes on and both threads live.
@@ -85,29 +125,25 @@ fn find_wait(process: Tgid, waits: &[OpenFutexWait], pair: Pair) -> Option<LockO
     threads::is_waiting(process, wait.tid, &wait.futex).then(|| LockOwner {
         waiter: wait.tid,
         futex: wait.futex.address,
-        kind: LockKind::JavaMonitor,
+        kind: pair.kind,
         owner,
         owner_comm: threads::read_name(owner),
     })
 }
 
-/// Finds the threads that wait for a monitor whose owner can be told.
+/// Finds the threads that wait for a monitor or a lock whose owner can be told.
 fn find_pairs(structs: &JvmStructs, memory: &impl Memory) -> Vec<Pair> {
     let jvm = Jvm { structs, memory };
     let threads = jvm.threads();
-    let pending = |&thread: &u64| Some((thread, jvm.at(thread, structs.pending_monitor)?));
-    let mut waiters: Vec<(u64, u64)> = threads.iter().filter_map(pending).collect();
-    waiters.retain(|&(_, monitor)| monitor != 0);
-    if waiters.is_empty() {
-        return Vec::new();
+    let mut pairs = jvm.find_monitor_pairs(&threads);
+    if let Some(structs) = &structs.heap {
+        let parked = Heap { structs, memory }.find_parked(&threads);
+        pairs.extend(parked.into_iter().filter_map(|parked| {
+            let (waiter, owner) = (jvm.tid(parked.thread)?, jvm.tid(parked.owner)?);
+            Some(Pair { waiter, owner, kind: LockKind::JavaLock, lock: parked.synchronizer })
+        }));
     }
-    let names = jvm.names(&threads);
-    (waiters.into_iter())
-        .filter_map(|(waiter, monitor)| {
-            let owner = jvm.find_owner(&names, monitor)?;
-            Some(Pair { waiter: jvm.tid(waiter)?, owner: jvm.tid(owner)?, monitor })
-        })
-        .collect()
+    pairs
 }
 
 /// Reads the threads and monitors of a JVM.
@@ -148,6 +184,25 @@ impl<M: Memory> Jvm<'_, M> {
                 threads
             }
         }
+    }
+
+    /// Finds the threads that wait for a monitor whose owner can be told.
+    fn find_monitor_pairs(&self, threads: &[u64]) -> Vec<Pair> {
+        let pending =
+            |&thread: &u64| Some((thread, self.at(thread, self.structs.pending_monitor)?));
+        let mut waiters: Vec<(u64, u64)> = threads.iter().filter_map(pending).collect();
+        waiters.retain(|&(_, monitor)| monitor != 0);
+        if waiters.is_empty() {
+            return Vec::new();
+        }
+        let names = self.names(threads);
+        (waiters.into_iter())
+            .filter_map(|(waiter, monitor)| {
+                let owner = self.tid(self.find_owner(&names, monitor)?)?;
+                let kind = LockKind::JavaMonitor;
+                Some(Pair { waiter: self.tid(waiter)?, owner, kind, lock: monitor })
+            })
+            .collect()
     }
 
     /// Returns the number of a thread in its own PID namespace.

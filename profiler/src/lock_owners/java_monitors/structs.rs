@@ -34,6 +34,59 @@ pub(super) struct JvmStructs {
     /// `ObjectMonitor::_object`, the address of a place that has the object's.
     pub(super) object: Option<u64>,
     pub(super) lock_stack: Option<LockStackFields>,
+    /// What it takes to read objects of Java; none if something of that is missing.
+    pub(super) heap: Option<HeapStructs>,
+}
+
+/// Where objects of Java have their class, and classes what they say of fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeapStructs {
+    pub(super) thread_object: ThreadObject,
+    /// `oopDesc::_metadata._klass`
+    pub(super) class: u64,
+    /// `Klass::_name`
+    pub(super) class_name: u64,
+    /// `Klass::_super`
+    pub(super) superclass: u64,
+    /// `InstanceKlass::_constants`
+    pub(super) constants: u64,
+    /// Where a pool of constants has the first one: after the structure `ConstantPool`.
+    pub(super) first_constant: u64,
+    pub(super) fields: FieldTable,
+    /// `Array<int>::_length`, the same for all arrays.
+    pub(super) array_length: u64,
+    /// `Symbol::_length`
+    pub(super) name_length: u64,
+    /// `Symbol::_body`
+    pub(super) name_text: u64,
+    pub(super) narrow_objects: NarrowPointers,
+    pub(super) narrow_classes: NarrowPointers,
+}
+
+/// Where a `JavaThread` has its object of `java.lang.Thread` (`_threadObj`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ThreadObject {
+    /// There is its address: before JDK 16.
+    Address(u64),
+    /// There is the address of a place that has its address.
+    Handle { handle: u64 },
+}
+
+/// How an `InstanceKlass` says what fields its class has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FieldTable {
+    /// `_fields`, an array of `u2`, and `_java_fields_count`: before JDK 21.
+    Array { fields: u64, count: u64, data: u64 },
+    /// `_fieldinfo_stream`, packed numbers.
+    Stream { stream: u64, data: u64 },
+}
+
+/// The addresses of the variables that say how a pointer of 32 bits becomes an address: shifted left, and
+/// added to the base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NarrowPointers {
+    pub(super) base: u64,
+    pub(super) shift: u64,
 }
 
 /// The list of all Java threads.
@@ -87,11 +140,39 @@ const FIELDS: &[(&[&str], &str)] = &[
     (THREAD, "_lock_stack"),
     (&["LockStack"], "_top"),
     (&["LockStack"], "_base[0]"),
+    (THREAD, "_threadObj"),
+    (&["OopHandle"], "_obj"),
+    (&["oopDesc"], "_metadata._klass"),
+    (&["Klass"], "_name"),
+    (&["Klass"], "_super"),
+    (&["InstanceKlass"], "_constants"),
+    (&["InstanceKlass"], "_fields"),
+    (&["InstanceKlass"], "_java_fields_count"),
+    (&["InstanceKlass"], "_fieldinfo_stream"),
+    (&["Array<u2>"], "_data"),
+    (&["Array<u1>"], "_data"),
+    (&["Array<int>"], "_length"),
+    (&["Symbol"], "_length"),
+    (&["Symbol"], "_body[0]"),
+    (&["Symbol"], "_body"),
+    (NARROW_OBJECTS, "_narrow_oop._base"),
+    (NARROW_OBJECTS, "_narrow_oop._shift"),
+    (NARROW_CLASSES, "_narrow_klass._base"),
+    (NARROW_CLASSES, "_narrow_klass._shift"),
+    (&["CompressedOops"], "_base"),
+    (&["CompressedOops"], "_shift"),
+    (&["CompressedKlassPointers"], "_base"),
+    (&["CompressedKlassPointers"], "_shift"),
 ];
 /// Fields have moved from one to the other.
 const THREAD: &[&str] = &["JavaThread", "Thread"];
+/// `Universe` had both before JDK 13.
+const NARROW_OBJECTS: &[&str] = &["CompressedOops", "Universe"];
+const NARROW_CLASSES: &[&str] = &["CompressedKlassPointers", "Universe"];
 /// What `_owner` is if it is a number.
 const NUMBER: &str = "int64_t";
+/// What `_threadObj` is if it leads to a place that has the object.
+const HANDLE: &str = "OopHandle";
 
 /// What an entry says of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +183,16 @@ enum Place {
     Address(u64),
 }
 
-/// What was found of each of [`FIELDS`], and whether its type is a number.
-type Found = [Option<(Place, bool)>; FIELDS.len()];
+/// What a field is, as far as it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FieldType {
+    Number,
+    Handle,
+    Other,
+}
+
+/// What was found of each of [`FIELDS`].
+type Found = [Option<(Place, FieldType)>; FIELDS.len()];
 
 impl JvmStructs {
     /// Reads the table; `find` finds the JVM's exported symbols.
@@ -130,8 +219,10 @@ impl JvmStructs {
             if owner == 0 {
                 break;
             }
+            let Some(begin) = memory.word(field) else { continue };
             let is_wanted = |(owners, name): &(&[&str], &str)| {
-                has_text(memory, field, name)
+                begins_with(begin, name)
+                    && has_text(memory, field, name)
                     && owners.iter().any(|wanted| has_text(memory, owner, wanted))
             };
             let Some(wanted) = FIELDS.iter().position(is_wanted) else { continue };
@@ -139,13 +230,20 @@ impl JvmStructs {
                 0 => Place::Offset(at(layout.offset)?),
                 _ => Place::Address(at(layout.address)?),
             };
-            let is_number = has_text(memory, at(layout.type_text)?, NUMBER);
-            *found.get_mut(wanted)? = Some((place, is_number));
+            let text = at(layout.type_text)?;
+            let field_type = match () {
+                () if has_text(memory, text, NUMBER) => FieldType::Number,
+                () if has_text(memory, text, HANDLE) => FieldType::Handle,
+                () => FieldType::Other,
+            };
+            *found.get_mut(wanted)? = Some((place, field_type));
         }
-        Self::from_found(&found)
+        let pool = find_type_size(memory, &find, "ConstantPool");
+        Self::from_found(&found, pool)
     }
 
-    fn from_found(found: &Found) -> Option<Self> {
+    /// `constant_pool` is how long the structure of that name is.
+    fn from_found(found: &Found, constant_pool: Option<u64>) -> Option<Self> {
         let get = |field: &str, of: &str| {
             let place =
                 FIELDS.iter().position(|(owners, name)| *name == field && owners.contains(&of))?;
@@ -183,10 +281,48 @@ impl JvmStructs {
                 first: begin + offset("LockStack", "_base[0]")?,
             })
         };
-        let (_, is_number) = get("_owner", "ObjectMonitor")?;
-        let owner_form = match is_number {
-            true => OwnerForm::Id(offset("JavaThread", "_monitor_owner_id")?),
-            false => OwnerForm::Address { stack: stack() },
+        let owner_form = match get("_owner", "ObjectMonitor")?.1 {
+            FieldType::Number => OwnerForm::Id(offset("JavaThread", "_monitor_owner_id")?),
+            FieldType::Handle | FieldType::Other => OwnerForm::Address { stack: stack() },
+        };
+        let narrow = |owner: &str, base: &str, shift: &str| {
+            Some(NarrowPointers { base: address(owner, base)?, shift: address(owner, shift)? })
+        };
+        let heap = || {
+            let thread_object = offset("JavaThread", "_threadObj")?;
+            let fields = match offset("InstanceKlass", "_fieldinfo_stream") {
+                Some(stream) => FieldTable::Stream { stream, data: offset("Array<u1>", "_data")? },
+                None => FieldTable::Array {
+                    fields: offset("InstanceKlass", "_fields")?,
+                    count: offset("InstanceKlass", "_java_fields_count")?,
+                    data: offset("Array<u2>", "_data")?,
+                },
+            };
+            Some(HeapStructs {
+                thread_object: match get("_threadObj", "JavaThread")?.1 {
+                    FieldType::Handle => ThreadObject::Handle {
+                        handle: thread_object + offset("OopHandle", "_obj")?,
+                    },
+                    FieldType::Number | FieldType::Other => ThreadObject::Address(thread_object),
+                },
+                class: offset("oopDesc", "_metadata._klass")?,
+                class_name: offset("Klass", "_name")?,
+                superclass: offset("Klass", "_super")?,
+                constants: offset("InstanceKlass", "_constants")?,
+                first_constant: constant_pool.filter(|&size| size < MAX_OFFSET)?,
+                fields,
+                array_length: offset("Array<int>", "_length")?,
+                name_length: offset("Symbol", "_length")?,
+                name_text: offset("Symbol", "_body[0]").or_else(|| offset("Symbol", "_body"))?,
+                narrow_objects: narrow("CompressedOops", "_narrow_oop._base", "_narrow_oop._shift")
+                    .or_else(|| narrow("CompressedOops", "_base", "_shift"))?,
+                narrow_classes: narrow(
+                    "CompressedKlassPointers",
+                    "_narrow_klass._base",
+                    "_narrow_klass._shift",
+                )
+                .or_else(|| narrow("CompressedKlassPointers", "_base", "_shift"))?,
+            })
         };
         Some(Self {
             threads: array().or_else(linked)?,
@@ -197,8 +333,39 @@ impl JvmStructs {
             owner_form,
             object: offset("ObjectMonitor", "_object"),
             lock_stack: lock_stack(),
+            heap: heap(),
         })
     }
+}
+
+/// Returns whether a text of C that begins with these eight bytes may be `text`. To compare all entries with
+/// all wanted fields as a whole would take longer than all else.
+fn begins_with(begin: u64, text: &str) -> bool {
+    let bytes = begin.to_le_bytes();
+    bytes.iter().zip(text.bytes().chain([0])).all(|(&byte, wanted)| byte == wanted)
+}
+
+/// Finds how long a structure is, by the other table that the JVM exports: `gHotSpotVMTypes`.
+fn find_type_size(
+    memory: &impl Memory,
+    find: impl Fn(&str) -> Option<u64>,
+    name: &str,
+) -> Option<u64> {
+    let number = |name: &str| {
+        let value = memory.word(find(&format!("gHotSpotVMTypeEntry{name}"))?)?;
+        (value <= MAX_ENTRY).then_some(value)
+    };
+    let stride = number("ArrayStride").filter(|&stride| stride > 0)?;
+    let (type_name, size) = (number("TypeNameOffset")?, number("SizeOffset")?);
+    let table = memory.word(find("gHotSpotVMTypes")?)?;
+    (0..MAX_ENTRIES)
+        .map_while(|index| {
+            let entry = table.checked_add(index.checked_mul(stride)?)?;
+            let text = memory.word(entry.checked_add(type_name)?)?;
+            (text != 0).then_some((entry, text))
+        })
+        .find(|&(_, text)| has_text(memory, text, name))
+        .and_then(|(entry, _)| memory.word(entry.checked_add(size)?))
 }
 
 /// Where an entry of the table has what it says.

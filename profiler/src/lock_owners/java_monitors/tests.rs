@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use offwake_recording::LockKind;
+
 use super::{
     super::layouts::NamedTid,
     Jvm, Pair, find_pairs,
@@ -12,14 +14,14 @@ use crate::symbols::python::memory::Memory;
 
 /// Bytes by their addresses. What was never written can't be read.
 #[derive(Default)]
-struct FakeMemory(BTreeMap<u64, u8>);
+pub(super) struct FakeMemory(BTreeMap<u64, u8>);
 
 impl FakeMemory {
-    fn write(&mut self, address: u64, bytes: &[u8]) {
+    pub(super) fn write(&mut self, address: u64, bytes: &[u8]) {
         self.0.extend((address..).zip(bytes.iter().copied()));
     }
 
-    fn write_word(&mut self, address: u64, word: u64) {
+    pub(super) fn write_word(&mut self, address: u64, word: u64) {
         self.write(address, &word.to_le_bytes());
     }
 
@@ -56,6 +58,7 @@ const STRUCTS: JvmStructs = JvmStructs {
     owner_form: OwnerForm::Address { stack: Some(StackFields { base: 200, size: 208 }) },
     object: Some(8),
     lock_stack: Some(LockStackFields { top: 304, first: 320 }),
+    heap: None,
 };
 
 /// Three threads. None waits, and none has anything.
@@ -91,7 +94,12 @@ fn stack_of(thread: u64) -> u64 {
 
 fn pair(waiter: usize, owner: usize, monitor: usize) -> Pair {
     let named = |thread: usize| NamedTid(TIDS[thread]);
-    Pair { waiter: named(waiter), owner: named(owner), monitor: MONITORS[monitor] }
+    Pair {
+        waiter: named(waiter),
+        owner: named(owner),
+        kind: LockKind::JavaMonitor,
+        lock: MONITORS[monitor],
+    }
 }
 
 #[test]
@@ -103,7 +111,7 @@ fn threads_that_want_each_others_monitor_are_found_in_either_order() {
         memory.write_word(MONITORS[0] + 64, THREADS[right]);
         memory.write_word(MONITORS[1] + 64, THREADS[left]);
         let mut found = find_pairs(&STRUCTS, &memory);
-        found.sort_by_key(|pair| pair.monitor);
+        found.sort_by_key(|pair| pair.lock);
         assert_eq!(found, [pair(left, right, 0), pair(right, left, 1)]);
     }
 }
@@ -253,6 +261,7 @@ fn the_table_of_a_jvm_tells_where_everything_is() {
         owner_form: OwnerForm::Address { stack: Some(StackFields { base: 592, size: 600 }) },
         object: Some(8),
         lock_stack: None,
+        heap: None,
     };
     assert_eq!(JvmStructs::read(&table(&jdk_17), find), Some(expected));
     // What JDK 25 has besides, and in other places.

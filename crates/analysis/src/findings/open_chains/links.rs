@@ -64,9 +64,11 @@ impl OpenWaitGraph<'_> {
             return None;
         }
         let awaited = match first.kind {
-            LockKind::Mutex | LockKind::RobustMutex | LockKind::PiLock | LockKind::PythonLock => {
-                Awaited::Lock
-            }
+            LockKind::Mutex
+            | LockKind::RobustMutex
+            | LockKind::PiLock
+            | LockKind::PythonLock
+            | LockKind::JavaLock => Awaited::Lock,
             LockKind::JavaMonitor => Awaited::Monitor,
             LockKind::Rwlock => Awaited::WriteLock,
             LockKind::ThreadEnd => Awaited::ThreadEnd,

@@ -80,7 +80,7 @@ pub(super) fn is_for(call: Option<LockCall>, op: u64, kind: LockKind) -> bool {
         LockKind::Rwlock => call == Some(LockCall::Rwlock),
         LockKind::ThreadEnd => call == Some(LockCall::Join),
         // The runtime itself said that the thread waits for it.
-        LockKind::PythonLock | LockKind::JavaMonitor => true,
+        LockKind::PythonLock | LockKind::JavaMonitor | LockKind::JavaLock => true,
     }
 }
 
