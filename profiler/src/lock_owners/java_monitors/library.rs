@@ -12,6 +12,7 @@ const MAX_NAME: usize = 64;
 const ELF64: [u8; 5] = *b"\x7fELF\x02";
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
+const DT_HASH: u64 = 4;
 const DT_STRTAB: u64 = 5;
 const DT_SYMTAB: u64 = 6;
 const DT_GNU_HASH: u64 = 0x6fff_fef5;
@@ -27,12 +28,21 @@ pub(super) struct MappedLibrary<'m, M> {
     bias: u64,
     symbols: u64,
     strings: u64,
-    hashes: u64,
+    hashes: HashTable,
+}
+
+/// Where a library has the hashes of its symbols' names.
+#[derive(Clone, Copy)]
+enum HashTable {
+    /// `DT_GNU_HASH`
+    Gnu(u64),
+    /// `DT_HASH`, the only one in JDK 8 and 11 of those who build them with old tools.
+    Elf(u64),
 }
 
 impl<'m, M: Memory> MappedLibrary<'m, M> {
     /// Reads the headers that are at `begin`; none if there are none, or no symbols with hashes
-    /// ([`DT_GNU_HASH`](https://sourceware.org/git/?p=glibc.git;a=blob;f=elf/dl-lookup.c;hb=glibc-2.36)).
+    /// ([`DT_GNU_HASH`, `DT_HASH`](https://sourceware.org/git/?p=glibc.git;a=blob;f=elf/dl-lookup.c;hb=glibc-2.36)).
     pub(super) fn find(memory: &'m M, begin: u64) -> Option<Self> {
         let mut magic = [0; 5];
         memory.read(begin, &mut magic)?;
@@ -55,7 +65,8 @@ impl<'m, M: Memory> MappedLibrary<'m, M> {
         }
         let bias = bias?;
         let dynamic = dynamic?.wrapping_add(bias);
-        let (mut symbols, mut strings, mut hashes) = (None, None, None);
+        let (mut symbols, mut strings) = (None, None);
+        let (mut gnu_hashes, mut elf_hashes) = (None, None);
         for index in 0..MAX_ENTRIES {
             let entry = dynamic.checked_add(index * ENTRY)?;
             let value = memory.word(entry.checked_add(8)?)?;
@@ -65,33 +76,41 @@ impl<'m, M: Memory> MappedLibrary<'m, M> {
                 0 => break,
                 DT_SYMTAB => symbols = Some(place),
                 DT_STRTAB => strings = Some(place),
-                DT_GNU_HASH => hashes = Some(place),
+                DT_GNU_HASH => gnu_hashes = Some(HashTable::Gnu(place)),
+                DT_HASH => elf_hashes = Some(HashTable::Elf(place)),
                 _ => {}
             }
         }
-        Some(Self { memory, bias, symbols: symbols?, strings: strings?, hashes: hashes? })
+        let hashes = gnu_hashes.or(elf_hashes)?;
+        Some(Self { memory, bias, symbols: symbols?, strings: strings?, hashes })
     }
 
     /// Finds where an exported symbol is.
     pub(super) fn find_symbol(&self, name: &str) -> Option<u64> {
-        let Self { memory, bias, symbols, hashes, .. } = *self;
+        match self.hashes {
+            HashTable::Gnu(hashes) => self.find_by_gnu_hash(hashes, name),
+            HashTable::Elf(hashes) => self.find_by_elf_hash(hashes, name),
+        }
+    }
+
+    fn find_by_gnu_hash(&self, hashes: u64, name: &str) -> Option<u64> {
+        let memory = self.memory;
         let at = |base: u64, offset: u64| base.checked_add(offset);
         let [buckets, first, words] =
             [0, 4, 8].map(|offset| at(hashes, offset).and_then(|place| memory.half(place)));
         let (buckets, first) = (buckets?, first?);
         let begin = at(at(hashes, 16)?, 8 * u64::from(words?))?;
-        let hash = hash(name);
+        let hash = gnu_hash(name);
         let bucket = u64::from(hash.checked_rem(buckets)?);
         let mut symbol = memory.half(at(begin, 4 * bucket)?)?;
         let chain = at(begin, 4 * u64::from(buckets))?;
         for _ in 0..MAX_CHAIN {
             let place = u64::from(symbol.checked_sub(first)?);
             let other = memory.half(at(chain, 4 * place)?)?;
-            if other | 1 == hash | 1 {
-                let entry = at(symbols, SYMBOL * u64::from(symbol))?;
-                if self.is_named(memory.half(entry)?, name) {
-                    return Some(memory.word(at(entry, 8)?)?.wrapping_add(bias));
-                }
+            if other | 1 == hash | 1
+                && let Some(address) = self.address_if_named(symbol, name)
+            {
+                return Some(address);
             }
             // The last one of a chain has this bit.
             if other & 1 == 1 {
@@ -100,6 +119,32 @@ impl<'m, M: Memory> MappedLibrary<'m, M> {
             symbol = symbol.checked_add(1)?;
         }
         None
+    }
+
+    /// Numbers of buckets and of symbols, then for each bucket its first symbol, and for each symbol the next
+    /// one of its bucket.
+    fn find_by_elf_hash(&self, hashes: u64, name: &str) -> Option<u64> {
+        let memory = self.memory;
+        let number = |index: u64| memory.half(hashes.checked_add(4 * index)?);
+        let buckets = number(0)?;
+        let bucket = elf_hash(name).checked_rem(buckets)?;
+        let mut symbol = number(2 + u64::from(bucket))?;
+        for _ in 0..MAX_CHAIN {
+            if symbol == 0 {
+                return None;
+            }
+            if let Some(address) = self.address_if_named(symbol, name) {
+                return Some(address);
+            }
+            symbol = number(2 + u64::from(buckets) + u64::from(symbol))?;
+        }
+        None
+    }
+
+    fn address_if_named(&self, symbol: u32, name: &str) -> Option<u64> {
+        let entry = self.symbols.checked_add(SYMBOL * u64::from(symbol))?;
+        let address = self.memory.word(entry.checked_add(8)?)?.wrapping_add(self.bias);
+        self.is_named(self.memory.half(entry)?, name).then_some(address)
     }
 
     fn is_named(&self, offset: u32, name: &str) -> bool {
@@ -117,6 +162,15 @@ pub(super) fn has_text(memory: &impl Memory, address: u64, text: &str) -> bool {
 }
 
 /// [`dl_new_hash`](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/generic/dl-new-hash.h;hb=glibc-2.36)
-fn hash(name: &str) -> u32 {
+fn gnu_hash(name: &str) -> u32 {
     name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
+}
+
+/// [`_dl_elf_hash`](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/generic/dl-hash.h;hb=glibc-2.36)
+fn elf_hash(name: &str) -> u32 {
+    name.bytes().fold(0, |hash: u32, byte| {
+        let sum = (hash << 4).wrapping_add(byte.into());
+        let high = sum & 0xf000_0000;
+        (sum ^ high >> 24) & !high
+    })
 }

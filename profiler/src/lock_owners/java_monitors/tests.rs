@@ -346,3 +346,42 @@ fn memory_that_holds_anything_is_read_to_an_end() {
         let _any = MappedLibrary::find(&memory, 0x1000).map(|it| it.find_symbol("environ"));
     }
 }
+
+/// A library with three symbols, whose hashes are of the older kind alone.
+#[test]
+fn exported_symbols_are_found_by_the_older_hashes() {
+    const BEGIN: u64 = 0x40_0000;
+    let mut memory = FakeMemory::default();
+    memory.write(BEGIN, &[0; 0x400]);
+    memory.write(BEGIN, b"\x7fELF\x02");
+    memory.write_word(BEGIN + 32, 64);
+    memory.write(BEGIN + 56, &2_u16.to_le_bytes());
+    for (header, (kind, address)) in (64..).step_by(56).zip([(1_u32, 0_u64), (2, 0x100)]) {
+        memory.write(BEGIN + header, &kind.to_le_bytes());
+        memory.write_word(BEGIN + header + 8, address);
+        memory.write_word(BEGIN + header + 16, address);
+    }
+    // DT_HASH, DT_STRTAB, DT_SYMTAB.
+    for (place, (kind, at)) in (0x100..).step_by(16).zip([(4, 0x180), (5, 0x200), (6, 0x300)]) {
+        memory.write_word(BEGIN + place, kind);
+        memory.write_word(BEGIN + place + 8, at);
+    }
+    let mut text = 1;
+    for (symbol, name) in (1..).zip(["printf", "exit", "gHotSpotVMStructs"]) {
+        memory.write(BEGIN + 0x200 + text, name.as_bytes());
+        memory.write(BEGIN + 0x300 + 24 * symbol, &(text as u32).to_le_bytes());
+        memory.write_word(BEGIN + 0x300 + 24 * symbol + 8, 0x1000 * symbol);
+        text += name.len() as u64 + 1;
+    }
+    // Two buckets. The hashes are 0x77905a6, 0x6cf04 and 0xa4d703.
+    let hashes: [u32; 8] = [2, 4, 1, 3, 0, 2, 0, 0];
+    for (place, number) in (0x180..).step_by(4).zip(hashes) {
+        memory.write(BEGIN + place, &number.to_le_bytes());
+    }
+    let library = MappedLibrary::find(&memory, BEGIN).unwrap();
+    let found = |name| library.find_symbol(name).map(|address| address - BEGIN);
+    assert_eq!(found("printf"), Some(0x1000));
+    assert_eq!(found("exit"), Some(0x2000));
+    assert_eq!(found("puts"), None);
+    assert_eq!(found("gHotSpotVMStructs"), Some(0x3000));
+}
