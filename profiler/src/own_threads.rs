@@ -59,6 +59,8 @@ pub enum OwnThread {
     ViewNames,
     /// Records for a live view.
     Session,
+    /// Writes to the terminal.
+    Print,
 }
 
 /// What the death of a thread costs.
@@ -72,7 +74,7 @@ pub enum DeathCost {
 
 impl OwnThread {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Main,
         Self::Load,
         Self::Drain,
@@ -90,6 +92,7 @@ impl OwnThread {
         Self::View,
         Self::ViewNames,
         Self::Session,
+        Self::Print,
     ];
 
     /// The thread's name, by which the kernel knows it too (its first 15 bytes).
@@ -113,6 +116,7 @@ impl OwnThread {
             Self::View => "offwake-view",
             Self::ViewNames => "offwake-names",
             Self::Session => "offwake-session",
+            Self::Print => "offwake-print",
         }
     }
 
@@ -136,7 +140,8 @@ impl OwnThread {
             | Self::NetNamespace
             | Self::LockOwners
             | Self::PolledFiles
-            | Self::ViewNames => {
+            | Self::ViewNames
+            | Self::Print => {
                 DeathCost::Part(self.part().map_or("what it alone brings is missing", |it| it.cost))
             }
         }

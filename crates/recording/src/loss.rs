@@ -34,7 +34,7 @@ pub struct PartThread {
 pub const OWN_THREADS_FAILED: &str = "own_threads_failed";
 
 /// All such threads. Without any other there is no recording.
-pub const PART_THREADS: [PartThread; 7] = [
+pub const PART_THREADS: [PartThread; 8] = [
     PartThread {
         name: "offwake-sync",
         counter: "own_thread_sync_failed",
@@ -69,6 +69,11 @@ pub const PART_THREADS: [PartThread; 7] = [
         name: "offwake-names",
         counter: "own_thread_names_failed",
         cost: "functions have no names",
+    },
+    PartThread {
+        name: "offwake-print",
+        counter: "own_thread_print_failed",
+        cost: "the line that shows the progress is missing",
     },
 ];
 

@@ -8,3 +8,4 @@ mod own_threads;
 mod power;
 mod silent;
 mod targets;
+mod unread_terminal;

@@ -2,7 +2,10 @@
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
-    sync::OnceLock,
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,7 +17,10 @@ use offwake_analysis::{
     text,
 };
 
-use crate::output::{Destination, Output, ignore_broken_pipe};
+use crate::{
+    output::{Destination, Output, ignore_broken_pipe},
+    terminal_thread,
+};
 
 /// How much is printed, and in which colours: for every command.
 #[derive(Clone, Copy, Debug, Args)]
@@ -137,77 +143,109 @@ impl Terminal {
 
 /// A line on standard error that tells what is being done, where that is a terminal. Dropping it
 /// removes the line.
-pub struct Progress(ProgressBar);
+pub struct Progress(Option<Arc<ProgressLine>>);
 
-/// Time between two drawings of the line.
-const TICK_INTERVAL: Duration = Duration::from_millis(200);
+/// What the line tells.
+pub struct ProgressLine {
+    what: Mutex<String>,
+    work: Work,
+}
+
+/// How much there is to do.
+enum Work {
+    /// So many of so many, none if that is not known.
+    Counted { done: AtomicU64, all: AtomicU64 },
+    /// A recording, which may end by itself.
+    Recording { begun: Instant, duration: Option<Duration> },
+}
 
 impl Progress {
     /// Begins a job of unknown length.
     pub fn start(what: &str) -> Self {
-        let bar = ProgressBar::with_draw_target(None, draw_target());
-        bar.enable_steady_tick(TICK_INTERVAL);
-        let progress = Self(bar);
-        progress.set_message(what);
-        progress
+        let (done, all) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self::show(what.to_owned(), Work::Counted { done, all })
     }
 
     /// Begins a recording.
-    pub fn start_recording(what: &str, duration: Option<Duration>) -> RecordingProgress {
-        let bar = ProgressBar::with_draw_target(duration.map(millis), draw_target());
-        let template = match duration {
-            Some(_) => "{msg}  {bar:30} {elapsed}; Ctrl-C ends it sooner",
-            None => "{spinner} {msg}  {elapsed}; Ctrl-C ends it",
-        };
-        // The templates are constants that the tests have drawn.
-        bar.set_style(
-            ProgressStyle::with_template(template)
-                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-        );
+    pub fn start_recording(what: &str, duration: Option<Duration>) -> Self {
         // The names of containers are in it.
-        bar.set_message(format!("Recording {}", text::terminal(what)));
-        RecordingProgress { bar: Self(bar), begun: Instant::now() }
+        let what = format!("Recording {}", text::terminal(what));
+        Self::show(what, Work::Recording { begun: Instant::now(), duration })
+    }
+
+    fn show(what: String, work: Work) -> Self {
+        if is_quiet() || !io::stderr().is_terminal() {
+            return Self(None);
+        }
+        let line = Arc::new(ProgressLine { what: Mutex::new(what), work });
+        terminal_thread::show_progress(&line);
+        Self(Some(line))
     }
 
     /// Shows what is done from here on.
     pub fn set_message(&self, what: &str) {
-        self.0.set_message(what.to_owned());
+        if let Some(line) = &self.0 {
+            what.clone_into(&mut line.lock_text());
+        }
     }
 
     /// Shows how much of the job is done.
-    pub fn set_position(&self, done: usize, all: usize) {
-        self.0.set_length(all as u64);
-        self.0.set_position(done as u64);
+    pub fn set_position(&self, now_done: usize, of_all: usize) {
+        if let Some(Work::Counted { done, all }) = self.0.as_deref().map(|line| &line.work) {
+            all.store(of_all as u64, Ordering::Relaxed);
+            done.store(now_done as u64, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.0.finish_and_clear();
+        if self.0.is_some() {
+            terminal_thread::hide_progress();
+        }
     }
 }
 
-/// The progress of a recording.
-pub struct RecordingProgress {
-    bar: Progress,
-    begun: Instant,
-}
+impl ProgressLine {
+    fn lock_text(&self) -> MutexGuard<'_, String> {
+        self.what.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl RecordingProgress {
-    /// Draws the time that has passed.
-    pub fn tick(&self) {
-        self.bar.0.set_position(millis(self.begun.elapsed()));
-        self.bar.0.tick();
+    /// Makes what is drawn. Only the thread that writes to the terminal may.
+    pub fn to_bar(&self) -> ProgressBar {
+        let (length, template) = match self.work {
+            Work::Counted { .. } => (None, None),
+            Work::Recording { duration: Some(duration), .. } => {
+                (Some(millis(duration)), Some("{msg}  {bar:30} {elapsed}; Ctrl-C ends it sooner"))
+            }
+            Work::Recording { duration: None, .. } => {
+                (None, Some("{spinner} {msg}  {elapsed}; Ctrl-C ends it"))
+            }
+        };
+        let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
+        // The templates are constants that the tests have drawn.
+        if let Some(style) = template.and_then(|it| ProgressStyle::with_template(it).ok()) {
+            bar.set_style(style);
+        }
+        bar
+    }
+
+    /// Brings what is drawn up to date.
+    pub fn update(&self, bar: &ProgressBar) {
+        bar.set_message(self.lock_text().clone());
+        match &self.work {
+            Work::Counted { done, all } => {
+                let all = all.load(Ordering::Relaxed);
+                if all > 0 {
+                    bar.set_length(all);
+                    bar.set_position(done.load(Ordering::Relaxed));
+                }
+            }
+            Work::Recording { begun, .. } => bar.set_position(millis(begun.elapsed())),
+        }
     }
 }
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn draw_target() -> ProgressDrawTarget {
-    if is_quiet() || !io::stderr().is_terminal() {
-        return ProgressDrawTarget::hidden();
-    }
-    ProgressDrawTarget::stderr()
 }

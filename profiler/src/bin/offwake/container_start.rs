@@ -10,7 +10,10 @@ use offwake::{
 use thiserror::Error;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-use crate::{interrupts::Interrupts, output::on_one_line};
+use crate::{
+    terminal_thread::print_error,
+    {interrupts::Interrupts, output::on_one_line},
+};
 
 /// Time between two searches for the container, each of which asks the engines.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
@@ -53,7 +56,7 @@ pub fn wait_for_start(
         TargetRequest::Container(wanted, _) => wanted.to_string(),
         _ => "the target".to_owned(),
     };
-    eprintln!("offwake: {}", on_one_line(&format!("waiting for {what} to start: {why}")));
+    print_error(&on_one_line(&format!("waiting for {what} to start: {why}")));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

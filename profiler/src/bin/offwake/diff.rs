@@ -20,6 +20,7 @@ use crate::{
     outcome::Outcome,
     output::Output,
     reporting::{Reporting, nothing_recorded, nothing_selected},
+    terminal_thread::print_error,
 };
 
 /// Compares two recordings.
@@ -54,7 +55,7 @@ pub fn run(
     };
     let reason = |report: &Report| nothing_recorded(report, report.waits.len() as u64);
     if let (Some(_), Some(reason)) = (reason(&before), reason(&after)) {
-        eprintln!("offwake: nothing was recorded: {reason}");
+        print_error(&format!("nothing was recorded: {reason}"));
         return Ok(Outcome::NothingRecorded);
     }
     write(reporting, (before, after), RatePer::Second, &outputs)
@@ -74,7 +75,7 @@ pub fn run_bands(
     };
     let ((fast, before), (slow, after)) = (report(before), report(after));
     if let Some(reason) = before.requests().summary().why_none() {
-        eprintln!("offwake: --diff-bands: no requests: {reason}");
+        print_error(&format!("--diff-bands: no requests: {reason}"));
         return Ok(Outcome::NothingRecorded);
     }
     let per = RatePer::Request { before: fast, after: slow };

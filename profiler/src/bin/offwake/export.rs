@@ -22,6 +22,7 @@ use crate::{
     input::{OpenInput, drop_rights},
     outcome::Outcome,
     output::new_file_beside,
+    terminal_thread::print_error,
 };
 
 /// A file that is whole under a temporary name, and is renamed when all of them are.
@@ -149,13 +150,13 @@ fn directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn print_result(recording: &Recording, directory: &Path, files: usize) -> anyhow::Result<Outcome> {
     let damage = &recording.damage;
     if damage.cut_off {
-        eprintln!("offwake: the recording is cut off: what came before is exported");
+        print_error("the recording is cut off: what came before is exported");
     }
     let damaged = damage.slices_damaged + damage.slices_missing + damage.tables_damaged;
     if damaged > 0 || damage.rows_unreadable > 0 || damage.bytes_skipped > 0 {
-        eprintln!(
-            "offwake: the recording is damaged: what is whole is exported, and the table meta says \
-             what is missing"
+        print_error(
+            "the recording is damaged: what is whole is exported, and the table meta says what is \
+             missing",
         );
     }
     Terminal::messages().line(&format!(

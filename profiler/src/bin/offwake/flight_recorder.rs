@@ -16,11 +16,11 @@ use offwake_recording::units::Nanos;
 
 use crate::{
     cli::{Record, usage_error},
-    console::Terminal,
     name_arguments::print_fetched,
     outcome::Outcome,
     output::{on_one_line, start_writer},
     session::{EndedSession, Session},
+    terminal_thread::{print_error, print_message},
 };
 
 const MAX_SNAPSHOTS: u32 = 16;
@@ -67,33 +67,29 @@ fn refuse(message: &str) -> ! {
 
 /// Prints one line for each thing that happens.
 fn print_event(event: SnapshotEvent) {
-    let printed = match event {
+    match event {
         SnapshotEvent::Wrote { path, length, counts, bytes, reason } => {
             let reason = match reason {
                 SnapshotReason::Signal(signal) => format!(" ({signal})"),
                 SnapshotReason::Trigger(wait) => format!(" (trigger: {})", describe_wait(&wait)),
                 SnapshotReason::View | SnapshotReason::End => String::new(),
             };
-            Terminal::messages().line(&format!(
+            print_message(&format!(
                 "wrote {}: {length}, {} waits of the target and {} others, {bytes} bytes{reason}",
                 path.display(),
                 counts.target_waits,
                 counts.waits - counts.target_waits,
-            ))
+            ));
         }
-        SnapshotEvent::Removed { path } => Terminal::messages()
-            .line(&format!("removed {}: --max-snapshots is reached", path.display())),
+        SnapshotEvent::Removed { path } => {
+            print_message(&format!("removed {}: --max-snapshots is reached", path.display()));
+        }
         SnapshotEvent::Failed { path, error } => {
-            eprintln!("offwake: cannot write {}: {error}", path.display());
-            Ok(())
+            print_error(&format!("cannot write {}: {error}", path.display()));
         }
         SnapshotEvent::Skipped => {
-            eprintln!("offwake: no snapshot: the ones before it are still being written");
-            Ok(())
+            print_error("no snapshot: the ones before it are still being written");
         }
-    };
-    if let Err(error) = printed {
-        eprintln!("offwake: {error:#}");
     }
 }
 

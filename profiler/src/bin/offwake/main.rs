@@ -26,13 +26,11 @@ mod selection_arguments;
 mod session;
 mod span_arguments;
 mod stack_arguments;
+mod terminal_thread;
 mod top;
 mod values;
 
-use std::{
-    io::{self, Write as _},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Parser as _;
@@ -63,13 +61,14 @@ fn main() -> ExitCode {
         cli::Command::Completions(arguments) => manual::completions(&arguments),
         cli::Command::Man(arguments) => manual::pages(&arguments),
     });
-    outcome.unwrap_or_else(|error| fail(&error)).into()
+    let outcome = outcome.unwrap_or_else(|error| fail(&error));
+    terminal_thread::finish();
+    outcome.into()
 }
 
 /// Prints why the run failed. Returns how that ends it.
 fn fail(error: &anyhow::Error) -> Outcome {
-    // The terminal may be gone: there is nobody to tell then.
-    let _gone = writeln!(io::stderr(), "offwake: {}", output::on_one_line(&format!("{error:#}")));
+    terminal_thread::print_error(&output::on_one_line(&format!("{error:#}")));
     if error.is::<container_start::NotStarted>() {
         Outcome::NothingRecorded
     } else {

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 use offwake::symbols::{DebugDirectories, Debuginfod, Detail, Fetched, NameSources};
 
-use crate::output::on_one_line;
+use crate::{output::on_one_line, terminal_thread::print_error};
 
 /// How functions are named as they are recorded.
 #[derive(Debug, Args)]
@@ -97,10 +97,10 @@ fn detail(lines: bool, no_inline: bool) -> Detail {
 pub fn print_fetched(sources: &NameSources) {
     let Some(debuginfod) = &sources.debuginfod else { return };
     let Fetched { files, bytes, unknown, errors } = debuginfod.fetched();
-    eprintln!(
-        "offwake: debuginfod sent {files} debug files ({bytes} bytes), and does not have {unknown}"
-    );
+    print_error(&format!(
+        "debuginfod sent {files} debug files ({bytes} bytes), and does not have {unknown}"
+    ));
     for error in errors {
-        eprintln!("offwake: debuginfod: {}", on_one_line(&error));
+        print_error(&format!("debuginfod: {}", on_one_line(&error)));
     }
 }

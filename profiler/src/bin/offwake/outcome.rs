@@ -8,7 +8,7 @@ use std::{
 use anyhow::bail;
 use offwake::capture::{Ending, Sink, Written};
 
-use crate::output::on_one_line;
+use crate::{output::on_one_line, terminal_thread::print_error};
 
 /// How a run ended, as an exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ impl Outcome {
             bail!("{error}: the recording {name} ends after {}", written.length);
         }
         if written.target_thread_events == 0 {
-            eprintln!("offwake: nothing was recorded: no thread of the target was seen");
+            print_error("nothing was recorded: no thread of the target was seen");
             return Ok(Self::NothingRecorded);
         }
         Ok(Self::Done)
@@ -88,7 +88,7 @@ impl Outcome {
                     Some(signal) => format!("was ended by signal {signal}"),
                     None => format!("ended with exit status {status}"),
                 };
-                eprintln!("offwake: the command {} {how}", on_one_line(&command.name));
+                print_error(&format!("the command {} {how}", on_one_line(&command.name)));
                 Self::CommandFailed(status)
             }
             (outcome, _) => outcome,

@@ -1,8 +1,12 @@
 //! How the thread that shows a session controls it.
 
-use std::sync::{
-    OnceLock,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
 };
 
 use offwake_recording::ClosedBy;
@@ -12,6 +16,7 @@ use offwake_recording::ClosedBy;
 pub struct RemoteControl {
     is_snapshot_requested: AtomicBool,
     is_stopped: AtomicBool,
+    has_left: AtomicBool,
     closed_by: OnceLock<ClosedBy>,
     restore_terminal: fn(),
 }
@@ -22,6 +27,7 @@ impl RemoteControl {
         Self {
             is_snapshot_requested: AtomicBool::new(false),
             is_stopped: AtomicBool::new(false),
+            has_left: AtomicBool::new(false),
             closed_by: OnceLock::new(),
             restore_terminal,
         }
@@ -45,6 +51,32 @@ impl RemoteControl {
     /// Whether [`Self::stop`] was called.
     pub fn is_stopped(&self) -> bool {
         self.is_stopped.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the view is over: it draws no more.
+    pub fn set_left(&self) {
+        self.has_left.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the view is over because its session is: its time was up, or a signal came.
+    pub fn ends_with_session(&self) -> bool {
+        match self.closed_by() {
+            Some(ClosedBy::Duration) => true,
+            Some(ClosedBy::Signal) => !self.is_stopped(),
+            Some(_) | None => false,
+        }
+    }
+
+    /// Waits until the view is over. Returns whether it is.
+    pub fn wait_until_left(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        while !self.has_left.load(Ordering::Relaxed) {
+            if Instant::now() >= until {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        true
     }
 
     /// Reports that the window is about to close.

@@ -12,6 +12,7 @@ use crate::{
     name_arguments::print_fetched,
     outcome::Outcome,
     reporting::{Reporting, nothing_selected},
+    terminal_thread::print_error,
 };
 
 /// Writes every output from a recording.
@@ -80,7 +81,7 @@ fn resymbolize(recording: &mut Recording, sources: &NameSources, progress: &Prog
         diagnostics,
     } = done;
     recording.loss.add_diagnostics(&diagnostics);
-    eprintln!("offwake: named {frames_named} frames of {modules_found} modules again");
+    print_error(&format!("named {frames_named} frames of {modules_found} modules again"));
     let unnamed = [
         (modules_without_file, "no file was found"),
         (modules_of_another_build, "there are only files of another build"),
@@ -91,9 +92,9 @@ fn resymbolize(recording: &mut Recording, sources: &NameSources, progress: &Prog
         (modules_without_build_id, "no build id was recorded"),
     ];
     for (count, why) in unnamed.into_iter().filter(|(count, _)| *count > 0) {
-        eprintln!("offwake: {count} modules keep their names: {why}");
+        print_error(&format!("{count} modules keep their names: {why}"));
     }
     if kernel_was_booted_since {
-        eprintln!("offwake: the kernel's names stay: it was booted since, and lies elsewhere now");
+        print_error("the kernel's names stay: it was booted since, and lies elsewhere now");
     }
 }

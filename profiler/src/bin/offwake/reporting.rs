@@ -21,6 +21,7 @@ use crate::{
     outcome::Outcome,
     output::{Destination, Output, on_one_line},
     report_arguments::ReportArguments,
+    terminal_thread::print_error,
 };
 
 /// The outputs that were asked for, each of which can be written where it should be.
@@ -99,14 +100,14 @@ impl Reporting {
         if self.band.is_some()
             && let Some(reason) = analysis.requests().summary().why_none()
         {
-            eprintln!("offwake: --band: no requests: {reason}");
+            print_error(&format!("--band: no requests: {reason}"));
             return Ok(Outcome::NothingRecorded);
         }
         if let Some(reason) = nothing_recorded(report, overview.kept_waits()) {
             for warning in report.warnings() {
-                eprintln!("offwake: {warning}");
+                print_error(&warning);
             }
-            eprintln!("offwake: nothing was recorded: {reason}");
+            print_error(&format!("nothing was recorded: {reason}"));
             return Ok(Outcome::NothingRecorded);
         }
         let mut terminal = self.terminal();
@@ -132,18 +133,16 @@ impl Reporting {
             terminal.wrote(output)?;
             if let Written::Limited(what) = written {
                 let name = on_one_line(&output.destination.to_string());
-                eprintln!("offwake: {name} {what}: --full writes everything");
+                print_error(&format!("{name} {what}: --full writes everything"));
             }
         }
         if let Some(warning) = analysis.built_spans().and_then(|spans| spans.left_out.warning()) {
-            eprintln!("offwake: {warning}");
+            print_error(&warning);
         }
         if let Some(delivery) = &self.delivery {
             let exporter = analysis.otlp_exporter();
             if exporter.clock() == ExportClock::Monotonic {
-                eprintln!(
-                    "offwake: the wall's clock was not read: the spans' times are since boot"
-                );
+                print_error("the wall's clock was not read: the spans' times are since boot");
             }
             let sent = delivery.send(&exporter)?;
             terminal.line(&format!("sent {sent} spans to {}", delivery.collector))?;
@@ -207,6 +206,6 @@ pub fn nothing_recorded(report: &Report, kept_waits: u64) -> Option<String> {
 /// Prints why there is no target.
 pub fn nothing_selected(recording: &Path, why: &SelectionError) -> Outcome {
     let name = on_one_line(&recording.display().to_string());
-    eprintln!("offwake: nothing to report of {name}: {why}");
+    print_error(&format!("nothing to report of {name}: {why}"));
     Outcome::NothingRecorded
 }

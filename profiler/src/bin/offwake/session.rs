@@ -32,12 +32,13 @@ use tokio::{
 
 use crate::{
     cli::{RecordingArguments, TargetArguments, usage_error},
-    console::{self, Progress, RecordingProgress},
+    console::{self, Progress},
     container_start::wait_for_start,
     interrupts::{self, Interrupts},
     outcome::EndedCommand,
     output::on_one_line,
     remote_control::RemoteControl,
+    terminal_thread::{self, print_error},
     values::{OverheadArgument, default_ring_bytes, round_ring_bytes},
 };
 
@@ -174,6 +175,8 @@ impl Session {
     ) -> anyhow::Result<EndedSession<T>> {
         // Before anything is attached, so that no signal ends the program half way.
         let mut interrupts = Interrupts::watch()?;
+        // Nobody may read the terminal, and this thread must not wait for that.
+        terminal_thread::start();
         let snapshots = self.snapshots;
         let mut requests = [
             signal(SignalKind::user_defined1()).context("cannot watch for SIGUSR1")?,
@@ -203,7 +206,7 @@ impl Session {
         }
         let closed_by = loop {
             let event = tokio::select! {
-                closed_by = wait_for_end(&capture, command, remote, deadline, progress.as_ref(), &mut interrupts) => Event::End(closed_by),
+                closed_by = wait_for_end(&capture, command, remote, deadline, &mut interrupts) => Event::End(closed_by),
                 why = wait_for_request(&capture, remote, &mut requests) => Event::SnapshotRequest(why),
                 cgroup = wait_for_restart(self.target.restarts.as_ref()) => Event::ContainerRestart(cgroup),
                 _ = clock.tick() => Event::ClockTick,
@@ -217,7 +220,8 @@ impl Session {
                 (Event::ClockTick, _) => {
                     if let (Err(error), false) = (capture.restart_silent_clocks(), has_clock_failed)
                     {
-                        eprintln!("offwake: CPUs that come back may not be sampled: {error}");
+                        let words = format!("CPUs that come back may not be sampled: {error}");
+                        print_error(&words);
                         has_clock_failed = true;
                     }
                     Ok(())
@@ -226,9 +230,7 @@ impl Session {
                 (Event::SnapshotRequest(why), Snapshots::OfRetained) => capture.snapshot(why),
                 (Event::SnapshotRequest(_), Snapshots::Refused) if was_refused => Ok(()),
                 (Event::SnapshotRequest(_), Snapshots::Refused) => {
-                    eprintln!(
-                        "offwake: a signal asks for a snapshot: there is none without --keep"
-                    );
+                    print_error("a signal asks for a snapshot: there is none without --keep");
                     was_refused = true;
                     Ok(())
                 }
@@ -242,9 +244,9 @@ impl Session {
         drop(progress);
         if capture.suppressed_snapshots() > 0 {
             let more = capture.suppressed_snapshots();
-            eprintln!(
-                "offwake: {more} more waits tripped a trigger, too soon after the one before"
-            );
+            print_error(&format!(
+                "{more} more waits tripped a trigger, too soon after the one before"
+            ));
         }
         if let Some(remote) = remote {
             remote.set_closed_by(closed_by);
@@ -273,12 +275,12 @@ impl Session {
                 let written = captured.finish()?;
                 if let Some(silent) = reader_process::describe_unanswered() {
                     let silent = on_one_line(&silent);
-                    eprintln!(
-                        "offwake: not answered: {silent}: names or stacks of theirs are missing"
-                    );
+                    print_error(&format!(
+                        "not answered: {silent}: names or stacks of theirs are missing"
+                    ));
                 }
                 if let Some(deaths) = own_threads::describe_deaths() {
-                    eprintln!("offwake: {deaths}");
+                    print_error(&deaths);
                 }
                 privileges::restrict_unless_root(privileges::Task::Other);
                 afterwards(written)
@@ -416,7 +418,6 @@ async fn wait_for_end<S: Sink>(
     command: Option<&HeldCommand>,
     remote: Option<&RemoteControl>,
     deadline: Option<Instant>,
-    progress: Option<&RecordingProgress>,
     interrupts: &mut Interrupts,
 ) -> ClosedBy {
     let mut polls = interval(POLL_INTERVAL);
@@ -428,9 +429,6 @@ async fn wait_for_end<S: Sink>(
             () = interrupts.recv() => return ClosedBy::Signal,
             () = sleep_until(at), if deadline.is_some() => return ClosedBy::Duration,
             _ = polls.tick() => {
-                if let Some(progress) = progress {
-                    progress.tick();
-                }
                 if remote.is_some_and(RemoteControl::is_stopped) {
                     return ClosedBy::Signal;
                 }

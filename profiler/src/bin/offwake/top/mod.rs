@@ -55,6 +55,9 @@ const PAUSE_FACTOR: u32 = 6;
 /// case.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The longest time that one picture may take once the session is over.
+const DRAWING_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// What was made of one snapshot.
 struct TopUpdate {
     data: Result<Box<TopData>, String>,
@@ -83,8 +86,17 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     );
     let recorder = FlightRecorder::to_viewer(Retention::Time(window), arguments.max_memory, viewer)
         .context("cannot start a thread")?;
+    let control = Arc::clone(&remote);
     let session = own_threads::spawn(OwnThread::Session, move || {
-        session.run(recorder, |written| written.broken.map_or(Ok(()), |error| Err(error.into())))
+        let ended = session.run(recorder, |written| match written.broken {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        });
+        // The view may wait for a terminal that nobody reads. Nothing can be restored there then.
+        if control.ends_with_session() && !control.wait_until_left(DRAWING_TIMEOUT) {
+            std::process::exit(1);
+        }
+        ended
     })
     .context("cannot start a thread")?;
     let mut watch = Watch {
@@ -282,11 +294,7 @@ impl Watch {
             // Its last update may take a while, since all names are looked up before.
             self.view.show_message("the command has ended: q leaves".to_owned());
         }
-        Ok(match self.closed_by {
-            Some(ClosedBy::Duration) => Next::Leave,
-            Some(ClosedBy::Signal) if !self.remote.is_stopped() => Next::Leave,
-            Some(_) | None => Next::Continue,
-        })
+        Ok(if self.remote.ends_with_session() { Next::Leave } else { Next::Continue })
     }
 
     /// Keeps what a session that has ended came to.
@@ -303,6 +311,7 @@ impl Watch {
 
     /// Ends the session, and waits a while for it.
     fn leave(&mut self) -> anyhow::Result<()> {
+        self.remote.set_left();
         self.remote.stop();
         let until = Instant::now() + LEAVE_TIMEOUT;
         while self.session.as_ref().is_some_and(|session| !session.is_finished())
