@@ -30,6 +30,9 @@ pub struct PartThread {
     pub cost: &'static str,
 }
 
+/// What processes read from disks and wrote to them is not known: the kernel did not hand its counts out.
+pub const DISK_USES_UNREAD: &str = "disk_uses_unread";
+
 /// How many threads of offwake's own have died.
 pub const OWN_THREADS_FAILED: &str = "own_threads_failed";
 

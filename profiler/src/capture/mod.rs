@@ -16,6 +16,7 @@ mod clocks;
 mod collector;
 mod control;
 mod counters;
+mod disk_uses;
 mod drain;
 mod file_sink;
 pub mod flight_recorder;
@@ -59,7 +60,7 @@ pub use messages::{
 };
 use offwake_analysis::selection::describe_children;
 use offwake_recording::{
-    ClosedBy, Meta, ProfilerCost, Window,
+    ClosedBy, LossTotals, Meta, ProfilerCost, Window,
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
 };
@@ -149,8 +150,8 @@ pub struct Armed<S> {
 /// A run whose window is open.
 pub struct Capture<S> {
     armed: Armed<S>,
-    /// What processes had read from disks and written to them as the window opened.
-    used_before: DiskUses,
+    /// What processes had read from disks and written to them as the window opened, if the kernel says so.
+    used_before: Option<DiskUses>,
     /// What failed, and ends the run.
     broken: Option<CaptureError>,
 }
@@ -310,7 +311,7 @@ impl<S: Sink> Armed<S> {
     /// If the kernel does not hand out its counters.
     pub fn open(self) -> Result<Capture<S>, CaptureError> {
         let losses = self.counters.losses()?;
-        let used_before = self.disk_uses.read()?;
+        let used_before = disk_uses::keep_readable(self.disk_uses.read());
         // The programs have not been measured yet.
         let profiler_cost =
             ProfilerCost { stacks: self.counters.stacks()?, ..ProfilerCost::default() };
@@ -456,9 +457,9 @@ impl<S: Sink> Capture<S> {
     #[must_use]
     pub fn close(self, closed_by: ClosedBy) -> Captured<S> {
         let Self { armed, used_before, mut broken } = self;
-        let Armed { mut kernel, control, to_store, lookups, drain, lookup, store, .. } = armed;
         let (closed_at, own_cpu) = (kernel::now(), own_cpu_time());
-        let used = armed.disk_uses.read();
+        let used = disk_uses::keep_readable(armed.disk_uses.read());
+        let Armed { mut kernel, control, to_store, lookups, drain, lookup, store, .. } = armed;
         // What is read once at the end is read later if there is no room.
         let _full = lookups.try_send(Lookup::WindowClosed);
         if let Err(error) = kernel.survey(Survey::Closing) {
@@ -482,15 +483,10 @@ impl<S: Sink> Capture<S> {
             rest.loss.add_diagnostics(&diagnostics);
         }
         let mut last = vec![Lookup::OpenWaits(Box::new(OpenWaits::from_records(&open)))];
-        match used {
-            Ok(used) => {
-                last.push(Lookup::DiskUses(used.since(&used_before)));
-                if let Some(rest) = rest.as_mut().filter(|_| used.evicted > 0) {
-                    rest.loss.counters.insert("disk_users_evicted".to_owned(), used.evicted);
-                }
-            }
-            Err(error) => _ = broken.get_or_insert(error.into()),
-        }
+        let mut unheeded = LossTotals::default();
+        let loss = rest.as_mut().map_or(&mut unheeded, |rest| &mut rest.loss);
+        let uses = disk_uses::subtract_earlier(used_before.as_ref(), used.as_ref(), loss);
+        last.push(Lookup::DiskUses(uses));
         for lookup in last {
             // Nobody else asks any more. If there is no room, the look-up thread may never make any.
             if let (Err(TrySendError::Full(_)), Some(rest)) = (lookups.try_send(lookup), &mut rest)

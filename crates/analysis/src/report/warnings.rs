@@ -2,7 +2,7 @@
 
 use offwake_recording::{
     ClosedBy,
-    loss::{OWN_THREADS_FAILED, PART_THREADS},
+    loss::{DISK_USES_UNREAD, OWN_THREADS_FAILED, PART_THREADS},
     units::Nanos,
 };
 
@@ -80,6 +80,10 @@ fn warnings(report: &Report) -> Vec<String> {
         say(format!(
             "{not_followed} processes that the target forked are left out, since it has too many at once (--max-targets)"
         ));
+    }
+    if report.loss.counters.contains_key(DISK_USES_UNREAD) {
+        say("who read from disks and wrote to them is not known: the kernel did not hand its counts out"
+            .into());
     }
     if let Some(line) = parser_failures(report) {
         say(line);
