@@ -8,6 +8,7 @@
 //! ([`pidfd_show_fdinfo`](https://github.com/torvalds/linux/blob/v6.12/fs/pidfs.c#L36)).
 
 use std::{
+    fs,
     path::Path,
     time::{Duration, Instant},
 };
@@ -48,6 +49,11 @@ fn descriptor(wait: &Wait) -> Option<u32> {
 /// Finds the process that a descriptor stands for. The thread has to be in the same call
 /// afterwards.
 fn find_child(wait: &Wait, fd: u32) -> Option<AwaitedChild> {
+    // Of an epoll, say, the kernel may take for ever to describe it.
+    let link = fs::read_link(format!("/proc/{}/fd/{fd}", wait.tgid)).ok()?;
+    if !is_of_process(&link) {
+        return None;
+    }
     let path = format!("/proc/{}/fdinfo/{fd}", wait.tgid);
     let child = parse_pid(&read_beginning(Path::new(&path), MAX_BYTES))?;
     let syscall = wait.syscall.as_ref()?;
@@ -55,6 +61,13 @@ fn find_child(wait: &Wait, fd: u32) -> Option<AwaitedChild> {
     let is_same = call.number == syscall.number
         && call.arguments.map(|argument| argument as u32)[..2] == [BY_DESCRIPTOR, fd];
     is_same.then_some(AwaitedChild { waiter: wait.tid, child })
+}
+
+/// Returns whether the link of a descriptor says that it stands for a process. Linux 6.1 to 6.18 give all
+/// of them one name; the other one is that of inodes that have no other.
+fn is_of_process(leads_to: &Path) -> bool {
+    let link = leads_to.to_string_lossy();
+    link == "anon_inode:[pidfd]" || link.starts_with("pidfd:[")
 }
 
 /// Parses the process that a descriptor stands for; none if it stands for none any more.
@@ -72,7 +85,18 @@ pub(crate) fn parse_hostile(text: &str) {
 mod tests {
     use offwake_recording::units::Tgid;
 
-    use super::parse_pid;
+    use super::{is_of_process, parse_pid};
+
+    #[test]
+    fn only_descriptors_of_processes_are_described() {
+        // Linux 6.1 and 6.18.
+        for link in ["anon_inode:[pidfd]", "pidfd:[4711]"] {
+            assert!(is_of_process(link.as_ref()), "{link}");
+        }
+        for link in ["anon_inode:[eventpoll]", "/tmp/pidfd:[1]", "socket:[7]", ""] {
+            assert!(!is_of_process(link.as_ref()), "{link}");
+        }
+    }
 
     #[test]
     fn the_child_is_the_one_that_the_kernel_names() {

@@ -20,7 +20,7 @@ use offwake_recording::{
     units::Tgid,
 };
 
-use crate::proc_files::{list_processes, try_read_beginning};
+use crate::proc_files::{has_path, list_processes, try_read_beginning};
 
 /// For how long the descriptors of all processes are searched. A descriptor takes some 3 us.
 pub(crate) const SEARCH_TIME: Duration = Duration::from_millis(250);
@@ -91,8 +91,20 @@ impl Descriptor<'_> {
         fs::read_link(self.process.join("fd").join(&self.number))
     }
 
-    /// Reads what the kernel says of it (`/proc/PID/fdinfo/N`). Nothing is asked of the file itself, whose
-    /// file system may never answer.
+    /// Reads what the kernel says of it, if it is a [file that has a path](has_path); None of any other.
+    ///
+    /// # Errors
+    ///
+    /// If it has gone or may not be read.
+    pub(crate) fn read_info_of_file(&self) -> io::Result<Option<String>> {
+        match has_path(&self.read_link()?) {
+            true => self.read_info().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Reads what the kernel says of it (`/proc/PID/fdinfo/N`). It has to be a file that has a path, or a
+    /// pipe: of those, nothing is asked of the file itself, whose file system may never answer.
     ///
     /// # Errors
     ///
@@ -185,6 +197,27 @@ mod tests {
         let (result, seen) = search_with(None);
         assert!(result.is_ok(), "{result:?}");
         assert_eq!(seen, 2);
+    }
+
+    /// To read what the kernel says of an epoll may take for ever.
+    #[test]
+    fn an_epoll_is_not_read() {
+        let (own, reads, writes) = own();
+        let epoll = rustix::event::epoll::create(rustix::event::epoll::CreateFlags::CLOEXEC);
+        let (epoll, file) = (epoll.unwrap(), tempfile::tempfile().unwrap());
+        let mut infos = Vec::new();
+        let descriptors = [epoll.as_raw_fd(), reads.as_raw_fd(), file.as_raw_fd()];
+        for wanted in descriptors.map(|number| number.to_string()) {
+            search_descriptors(Instant::now() + LONG, &mut |descriptor| {
+                if descriptor.tgid == own && descriptor.number == wanted.as_str() {
+                    infos.push(descriptor.read_info_of_file()?.is_some());
+                }
+                Ok(())
+            })
+            .unwrap();
+        }
+        drop(writes);
+        assert_eq!(infos, [false, false, true]);
     }
 
     #[test]

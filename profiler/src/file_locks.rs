@@ -35,7 +35,7 @@ use offwake_recording::{
 
 use crate::{
     descriptor_search::{SEARCH_TIME, or_nobody},
-    proc_files::{MINOR_BITS, OpenDescriptor, device_of_mount, read_beginning},
+    proc_files::{MINOR_BITS, OpenDescriptor, device_of_mount, has_path, read_beginning},
 };
 
 /// The most bytes of the list that are read, and the most waiters that are kept. The kernel makes
@@ -157,9 +157,13 @@ fn open_files(process: Tgid, files: &BTreeMap<(u32, u64), Tgid>) -> BTreeSet<(u3
     let folder = PathBuf::from(format!("/proc/{process}"));
     let mut mounts: Option<String> = None;
     let mut open = BTreeSet::new();
-    let descriptors = fs::read_dir(folder.join("fdinfo")).into_iter().flatten().flatten();
+    let descriptors = fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
     for entry in descriptors.take(MAX_DESCRIPTORS) {
-        let text = read_beginning(&entry.path(), MAX_BYTES);
+        if !fs::read_link(entry.path()).is_ok_and(|leads_to| has_path(&leads_to)) {
+            continue;
+        }
+        let info = folder.join("fdinfo").join(entry.file_name());
+        let text = read_beginning(&info, MAX_BYTES);
         let Some(descriptor) = OpenDescriptor::parse(&text) else { continue };
         let Some(inode) = descriptor.inode else { continue };
         if !files.keys().any(|&(_, known)| known == inode) {

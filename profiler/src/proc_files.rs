@@ -32,6 +32,20 @@ pub(crate) fn try_read_beginning(path: &Path, limit: u64) -> io::Result<String> 
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Returns whether the link of a descriptor (`/proc/PID/fd/N`) leads to a file that has a path. Only of
+/// those, pipes and processes may `/proc/PID/fdinfo/N` be read. The kernel makes that text without asking
+/// anybody, but for an epoll: it takes the epoll's mutex, and nothing ends the wait for that. Whoever adds
+/// a file to the epoll has the mutex while the file is polled, and a FUSE server may never answer
+/// ([`ep_show_fdinfo`](https://github.com/torvalds/linux/blob/v6.12/fs/eventpoll.c#L1034)).
+///
+/// ```text
+/// /proc/815/fd/3 -> /run/backup.lock        has a path
+/// /proc/815/fd/4 -> anon_inode:[eventpoll]  has none
+/// ```
+pub(crate) fn has_path(leads_to: &Path) -> bool {
+    leads_to.is_absolute()
+}
+
 /// An open file, by what the kernel says of its descriptor (`/proc/PID/fdinfo/N`). Nothing is asked of the
 /// file itself, whose file system may never answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +86,22 @@ pub(crate) fn device_of_mount(mountinfo: &str, mount: u64) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_have_paths_and_what_the_kernel_made_has_none() {
+        for (link, expected) in [
+            ("/run/backup.lock", true),
+            ("/run/backup.lock (deleted)", true),
+            ("/memfd:x (deleted)", true),
+            ("anon_inode:[eventpoll]", false),
+            ("anon_inode:inotify", false),
+            ("pipe:[771]", false),
+            ("socket:[771]", false),
+            ("", false),
+        ] {
+            assert_eq!(has_path(Path::new(link)), expected, "{link}");
+        }
+    }
 
     #[test]
     fn mounts_have_devices_and_descriptors_are_on_mounts() {

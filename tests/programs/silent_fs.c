@@ -12,15 +12,19 @@
  *   locked   holds the lock on its mappings: takes away a mapping that has to be written first
  *   slow     waits in functions of twenty files there, of which it has one page each; the file system answers
  *            every request, after 0.4 s each
+ *   epoll    has a thread that adds a file there to an epoll, and one that waits for a flock of another thread's
  *   served   has its stack in memory whose pages another thread would have to serve (userfaultfd), and sleeps
  */
 #define _GNU_SOURCE
 #include "fuse_server.h"
 
 #include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -172,6 +176,30 @@ static void map_slow_files(const char *path) {
     }
 }
 
+static int epoll, silent_file;
+
+/* The server never answers whether the file is ready, and the epoll's mutex is held meanwhile. */
+static void *add_to_epoll(void *unused) {
+    struct epoll_event event = {.events = EPOLLIN};
+    epoll_ctl(epoll, EPOLL_CTL_ADD, silent_file, &event);
+    return unused;
+}
+
+static void *wait_for_flock(void *unused) {
+    int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    flock(file, LOCK_EX);
+    return unused;
+}
+
+static void start_epoll_and_flock(int file) {
+    pthread_t thread;
+    int locked = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    epoll = epoll_create1(EPOLL_CLOEXEC);
+    silent_file = file;
+    if (epoll < 0 || locked < 0 || flock(locked, LOCK_EX)) fail("epoll");
+    if (pthread_create(&thread, 0, add_to_epoll, 0) || pthread_create(&thread, 0, wait_for_flock, 0)) fail("threads");
+}
+
 static int run(const char *what, const char *path) {
     sigset_t begin;
     char *memory = 0;
@@ -186,6 +214,7 @@ static int run(const char *what, const char *path) {
     if (write(1, "ready\n", 6) != 6 || sigwait(&begin, &number)) fail("ready");
     if (strcmp(what, "stack") == 0 || strcmp(what, "served") == 0) sleep_on(memory + MAPPED / 2);
     if (strcmp(what, "locked") == 0) munmap(memory, MAPPED);
+    if (strcmp(what, "epoll") == 0) start_epoll_and_flock(file);
     for (int number = 0; strcmp(what, "slow") == 0; number = (number + 1) % SLOW_FILES) {
         struct timespec pause = {0, 5000000};
         in_files[number](&pause);

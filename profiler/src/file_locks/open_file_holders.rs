@@ -48,7 +48,7 @@ pub(super) fn find_holders<'a>(
     }
     let mut holders: BTreeMap<&str, BTreeSet<Tgid>> = BTreeMap::new();
     let first_process = search_descriptors(deadline, &mut |descriptor| {
-        let text = descriptor.read_info()?;
+        let Some(text) = descriptor.read_info_of_file()? else { return Ok(()) };
         for lock in parse_locks(&text).filter_map(|lock| locks.get(lock).copied()) {
             holders.entry(lock).or_default().insert(descriptor.tgid);
         }

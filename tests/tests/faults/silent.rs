@@ -151,6 +151,23 @@ fn a_slow_file_system_costs_the_names_of_its_functions_however_many_files_it_has
     Ok(())
 }
 
+/// A thread adds a file there to an epoll, and has the epoll's mutex for as long as the server does not
+/// answer. Whoever reads what `/proc` says of the epoll waits for that mutex, and no signal ends it.
+#[test]
+fn an_epoll_of_a_silent_file_does_not_keep_the_holder_of_a_lock_from_being_found() -> Result<()> {
+    for owner in OWNERS {
+        let silent = Silent::start(owner, "epoll")?;
+        let holder = silent.target.to_string();
+        let (_said, report) = profile(&silent).context(owner)?;
+        ensure!(report.loss_count("holder_searches_out_of_time") == 0, "{:?}", report.loss);
+        let is_known = |found: &offwake_tests::report::Finding| {
+            found.text.contains("waits for a file lock") && found.cause.text.contains(&holder)
+        };
+        ensure!(report.findings.iter().any(is_known), "{owner}: {:?}", report.findings);
+    }
+    Ok(())
+}
+
 /// Nobody serves the faults of that memory, and the kernel waits for nobody on our behalf.
 #[test]
 fn a_stack_that_somebody_would_have_to_serve_is_not_waited_for() -> Result<()> {
@@ -210,7 +227,7 @@ fn the_socket_of_an_engine_on_a_silent_file_system_is_not_waited_for() -> Result
 
 #[test]
 fn killed_while_a_file_does_not_answer_it_leaves_nothing_in_the_kernel() -> Result<()> {
-    for what in ["stack", "run", "close", "locked"] {
+    for what in ["stack", "run", "close", "locked", "epoll"] {
         let silent = Silent::start("root", what)?;
         let mut recorder = Offwake::record()?
             .args(["-p", &silent.target.to_string(), "-o", "x.offwake"])
