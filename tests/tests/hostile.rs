@@ -217,3 +217,54 @@ fn functions_that_are_inlined_into_1500_others_are_bounded_and_the_place_is_name
 fn size(path: &Path) -> Result<u64> {
     Ok(fs::metadata(path)?.len())
 }
+
+/// Some 250 programs a second, with 4 KiB of arguments each, in a hundred processes: a MB a second.
+fn start_long_arguments() -> Result<Program> {
+    let source = Source { compiler: "cc", file: "long_arguments.c", flags: &["-O1"] };
+    let compiled = Compiled::compile_one(source)?;
+    let mut command = Command::new(compiled.path("long_arguments"));
+    Program::start_and_wait(command.arg("100"), paths::scratch_directory()?)
+}
+
+/// Waits for the end, and demands that memory was bounded. Returns the report of this recording.
+fn end_within_memory(
+    recorder: offwake_tests::offwake::Running,
+    recording: Option<&str>,
+) -> Result<Report> {
+    let memory = watch_memory(recorder.pid());
+    let outcome = recorder.outcome_within(IN_TIME)?;
+    let peaks = memory.join().ok().context("nobody watched")?;
+    eprintln!("{:?}, {peaks:?} kB: {}", outcome.ran_for, outcome.stderr);
+    ensure!(outcome.status.success(), "{outcome}");
+    ensure!(peaks.iter().all(|(_, peak)| *peak < MOST_KB), "{peaks:?}");
+    let report = match recording {
+        Some(name) => outcome.report_of(name, &["-o", "x.json", "--full"])?.report("x.json")?,
+        None => outcome.report("x.json")?,
+    };
+    eprintln!("{:?}", report.loss.counters);
+    Ok(report)
+}
+
+#[test]
+fn a_flight_recorder_keeps_no_more_arguments_than_it_has_memory_for() -> Result<()> {
+    let program = start_long_arguments()?;
+    let recorder = Offwake::record()?
+        .args(["-p", &program.pid().to_string(), "--scope", "target", "-d", "12s"])
+        .args(["--keep", "1m", "--max-memory", "8M", "-o", "x.offwake"])
+        .start()?;
+    let report = end_within_memory(recorder, Some("x.offwake"))?;
+    ensure!(report.loss_count("kept_shortened") > 0, "all was kept: {:?}", report.loss);
+    Ok(())
+}
+
+#[test]
+fn a_profile_ends_when_arguments_have_filled_its_memory() -> Result<()> {
+    let program = start_long_arguments()?;
+    let recorder = Offwake::profile()?
+        .args(["-p", &program.pid().to_string(), "--scope", "target", "-d", "12s"])
+        .args(["--max-memory", "8M", "-o", "x.json", "--full"])
+        .start()?;
+    let report = end_within_memory(recorder, None)?;
+    ensure!(report.meta.closed_by == "memory", "{:?}", report.meta);
+    Ok(())
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use strum::{IntoStaticStr, VariantArray};
 
-use crate::units::Tgid;
+use crate::{memory::measure_texts, units::Tgid};
 
 /// One inode: it outlives the descriptor's number, which is used again at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +78,23 @@ pub enum OpenFile {
     Socket(SocketEnd),
     /// Anything else, as `/proc/PID/fd` names it: a path, `pipe:[123]`, `anon_inode:[eventpoll]`.
     Named(String),
+}
+
+impl OpenFile {
+    /// Returns about how many bytes it takes in memory. Others choose the paths.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let texts = match self {
+            Self::Named(name) => measure_texts([name]),
+            Self::Socket(SocketEnd { protocol, local, remote, peers, .. }) => {
+                let names = peers.iter().map(|peer| &peer.comm);
+                size_of_val(peers.as_slice())
+                    + measure_texts([protocol, local, remote])
+                    + measure_texts(names)
+            }
+        };
+        size_of::<Self>() + texts
+    }
 }
 
 /// What is known of the files that were waited on, and of those that wakers called with.

@@ -14,6 +14,7 @@ mod interned;
 mod interrupt;
 mod lock_owner;
 pub mod loss;
+mod memory;
 mod order;
 mod pipe_holder;
 mod process;

@@ -2,6 +2,7 @@
 
 use crate::{
     container::{ContainerId, ContainerNames},
+    memory::{OWNED, measure_texts},
     units::{CgroupId, Tgid, Timestamp},
 };
 
@@ -30,6 +31,15 @@ pub struct ProcessInfo {
     pub uid: Option<u32>,
 }
 
+impl ProcessInfo {
+    /// Returns about how many bytes it takes in memory. The process chooses the texts.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let texts = self.arguments.iter().chain(&self.executable).chain(&self.cgroup);
+        size_of::<Self>() + measure_texts(texts)
+    }
+}
+
 /// A cgroup of the v2 hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupInfo {
@@ -55,5 +65,41 @@ impl CgroupInfo {
     #[must_use]
     pub fn named(self, container: ContainerId, names: ContainerNames) -> Self {
         Self { container: Some(container), names, ..self }
+    }
+
+    /// Returns about how many bytes it takes in memory.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let ContainerNames { name, image, pod } = &self.names;
+        let of_pod = pod.iter().flat_map(|pod| [&pod.namespace, &pod.name]);
+        let texts = [&self.path].into_iter().chain(name).chain(image).chain(of_pod);
+        let container = self.container.as_ref().map_or(0, |id| OWNED + id.as_str().len());
+        size_of::<Self>() + container + measure_texts(texts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_that_a_process_chose_count_with_their_bytes() {
+        let process = |arguments: Vec<String>| ProcessInfo {
+            tgid: Tgid(7),
+            at: Timestamp(1),
+            parent: None,
+            executable: Some("x".repeat(1_000)),
+            arguments,
+            cgroup: Some("y".repeat(2_000)),
+            pid_in_container: None,
+            uid: None,
+        };
+        let short = process(Vec::new()).memory();
+        assert!((3_000..3_500).contains(&short), "{short}");
+        let long = process(vec!["a".repeat(2_000); 2]).memory();
+        assert!((4_000..4_200).contains(&(long - short)), "{long}");
+        // Empty ones take something too.
+        let many = process(vec![String::new(); 2_048]).memory();
+        assert!(many - short > 2_048 * size_of::<String>(), "{many}");
     }
 }

@@ -3,7 +3,11 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::mpsc::{SyncSender, TrySendError},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{SyncSender, TrySendError},
+    },
 };
 
 use foldhash::fast::RandomState;
@@ -57,6 +61,8 @@ pub(super) struct Collector {
     interrupts: HashSet<u16, RandomState>,
     memory_limit: Option<usize>,
     memory: usize,
+    /// Bytes of what was looked up, which are kept as long as the records.
+    looked_up_bytes: Arc<AtomicUsize>,
     lost: LostHere,
     open: OpenRecords,
     triggers: TriggerMatcher,
@@ -66,10 +72,12 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// `memory_limit` is what the records may take once they are read again, if they must be.
+    /// `memory_limit` is what the records and all that was looked up may take once they are read again, if
+    /// they must be.
     pub fn new(
         lookups: SyncSender<Lookup>,
         memory_limit: Option<usize>,
+        looked_up_bytes: Arc<AtomicUsize>,
         triggers: TriggerMatcher,
     ) -> Self {
         Self {
@@ -82,6 +90,7 @@ impl Collector {
             interrupts: HashSet::default(),
             memory_limit,
             memory: 0,
+            looked_up_bytes,
             lost: LostHere::default(),
             open: OpenRecords::default(),
             triggers,
@@ -136,7 +145,8 @@ impl Collector {
     }
 
     pub fn is_full(&self) -> bool {
-        let is_over = |limit| self.memory >= limit;
+        let memory = self.memory + self.looked_up_bytes.load(Ordering::Relaxed);
+        let is_over = |limit| memory >= limit;
         self.window_start.is_some() && self.memory_limit.is_some_and(is_over)
     }
 
@@ -356,7 +366,11 @@ impl Collector {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    };
 
     use super::{Collector, Lookup, MAX_CGROUPS, TriggerMatcher};
     use crate::decode::Record;
@@ -383,10 +397,24 @@ mod tests {
         })
     }
 
+    /// Who begins thousands of programs with long arguments fills the memory of a profile as its records do.
+    #[test]
+    fn what_was_looked_up_counts_for_the_limit_of_memory() {
+        let (lookups, _wanted) = mpsc::sync_channel(4);
+        let looked_up = Arc::new(AtomicUsize::new(0));
+        let mut collector =
+            Collector::new(lookups, Some(1_000), Arc::clone(&looked_up), TriggerMatcher::default());
+        collector.open_window(Timestamp(1));
+        assert!(!collector.is_full());
+        looked_up.store(1_000, Ordering::Relaxed);
+        assert!(collector.is_full());
+    }
+
     #[test]
     fn processes_and_cgroups_are_asked_for_once_and_memory_stays_flat() {
         let (lookups, wanted) = mpsc::sync_channel(4 * MAX_CGROUPS);
-        let mut collector = Collector::new(lookups, None, TriggerMatcher::default());
+        let mut collector =
+            Collector::new(lookups, None, Arc::default(), TriggerMatcher::default());
         for cgroup in [1, 2, 1, 2] {
             collector.add_decoded(in_cgroup(cgroup));
         }

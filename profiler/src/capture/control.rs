@@ -1,7 +1,10 @@
 //! What the threads of a run share beside the messages: flags, and the handing over of snapshots.
 
 use std::{
-    sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicBool},
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicUsize},
+    },
     time::Duration,
 };
 
@@ -18,6 +21,8 @@ pub(super) struct Control {
     pub stop: AtomicBool,
     pub memory_full: AtomicBool,
     pub sink_failed: AtomicBool,
+    /// Bytes of all that was looked up: the drain adds them to those of the records.
+    pub looked_up_bytes: Arc<AtomicUsize>,
     pub window_start: OnceLock<Timestamp>,
     pub snapshots: SnapshotHandover,
     pub pacer: SnapshotPacer,

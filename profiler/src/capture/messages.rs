@@ -17,10 +17,11 @@ use crate::{
     symbols::NamingRequest,
 };
 use offwake_recording::{
-    AwaitedChild, AwaitedFileLock, Begin, Clocks, ClosedBy, CpuQuota, DetailStretch, DiskUse,
-    FileId, Filesystem, FrameId, Function, FuseServer, InterruptInfo, LockOwner, LossTotals, Meta,
-    NewStacks, OpenFile, PipeHolder, Preemption, ProfilerCost, Sample, StackRef, StoppedThread,
-    SummedWaits, ThreadEvent, ThreadExit, Throttle, Unanswered, Wait,
+    AwaitedChild, AwaitedFileLock, Begin, CgroupInfo, Clocks, ClosedBy, CpuQuota, DetailStretch,
+    DiskUse, FileId, Filesystem, FrameId, Function, FuseServer, InterruptInfo, LockOwner,
+    LossTotals, Meta, NewStacks, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost,
+    Sample, StackRef, StoppedThread, SummedWaits, ThreadEvent, ThreadExit, Throttle, Unanswered,
+    Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -192,6 +193,21 @@ pub(super) struct LookupResults {
     pub diagnostics: Diagnostics,
     /// What did not answer so far.
     pub unanswered: Vec<Unanswered>,
+}
+
+impl LookupResults {
+    /// About how many bytes they take that others decide about. Frames, their names and modules are
+    /// bounded where they are looked up.
+    pub fn memory(&self) -> usize {
+        let NewProcesses { processes, cgroups } = &self.processes;
+        let frames =
+            self.stacks.stacks.iter().map(|(_, stack)| size_of_val(stack.frames.as_slice()));
+        processes.iter().map(ProcessInfo::memory).sum::<usize>()
+            + cgroups.iter().map(CgroupInfo::memory).sum::<usize>()
+            + self.files.iter().map(|(_, file)| size_of::<FileId>() + file.memory()).sum::<usize>()
+            + size_of_val(self.stacks.stacks.as_slice())
+            + frames.sum::<usize>()
+    }
 }
 
 /// The stack of a thread that has slept since before the window, and that somebody waits for.

@@ -238,7 +238,8 @@ impl<S: Sink> Armed<S> {
         let drain = {
             let control = Arc::clone(&control);
             let triggers = TriggerMatcher::new(plan.triggers.clone());
-            let collector = Collector::new(lookups.clone(), plan.memory_limit, triggers);
+            let looked_up = Arc::clone(&control.looked_up_bytes);
+            let collector = Collector::new(lookups.clone(), plan.memory_limit, looked_up, triggers);
             let overhead = Overhead::new(KernelSide { costs, detail }, plan.max_overhead);
             let counters = Arc::clone(&counters);
             let to_store = to_store.clone();

@@ -109,6 +109,9 @@ impl<S: Sink> Store<S> {
             // A mistake in here costs what it was made with, and not what is stored already.
             let stored = catch_unwind(AssertUnwindSafe(|| {
                 own_threads::pass();
+                if let StoreMessage::LookupResults(results) = &message {
+                    control.looked_up_bytes.fetch_add(results.memory(), Ordering::Relaxed);
+                }
                 self.store(message);
             }));
             if stored.is_err() {

@@ -121,7 +121,7 @@ impl Processes {
             self.known.remove(&tgid);
             return count(&mut self.diagnostics, "processes_gone");
         };
-        let bytes = size(&info);
+        let bytes = info.memory();
         if self.waiting_bytes + bytes > self.max_bytes {
             return count(&mut self.diagnostics, "processes_over_limit");
         }
@@ -145,7 +145,7 @@ impl Processes {
                 return count(&mut self.diagnostics, "processes_over_limit");
             }
             let Some(info) = proc_files::read_sleeping_process(tgid) else { continue };
-            let bytes = size(&info);
+            let bytes = info.memory();
             if self.waiting_bytes + bytes > self.max_bytes {
                 return count(&mut self.diagnostics, "processes_over_limit");
             }
@@ -230,13 +230,4 @@ impl Processes {
         self.add_names(named);
         (self.new, self.diagnostics)
     }
-}
-
-/// The bytes that a process takes which say what it is: it chooses them.
-fn size(info: &ProcessInfo) -> usize {
-    let arguments = info.arguments.iter().map(|argument| argument.len() + size_of::<String>());
-    size_of::<ProcessInfo>()
-        + arguments.sum::<usize>()
-        + info.executable.as_ref().map_or(0, String::len)
-        + info.cgroup.as_ref().map_or(0, String::len)
 }

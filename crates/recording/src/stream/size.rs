@@ -5,9 +5,8 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
 use super::{slice::Slice, tables::Named};
+use crate::memory::OWNED;
 
-/// A text's or a list's own part, the allocator's included.
-const OWNED: usize = 40;
 /// Memory for one byte of a number: a missing value has its flag, and a map's nodes can be half
 /// empty.
 const SPREAD: usize = 2;

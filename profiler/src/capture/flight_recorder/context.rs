@@ -13,8 +13,10 @@ use super::{
     threads::{ThreadActivity, ThreadHistories},
 };
 
-/// How many of the newest files and cgroups are remembered at least.
+/// How many of the newest files and cgroups are remembered at least, unless they take more bytes than
+/// this: paths are 4 KiB at most, and others choose them.
 const MAX_YOUNG: usize = 65_536;
+const MAX_YOUNG_BYTES: usize = 32 << 20;
 
 /// What retained slices may refer to. It grows with what lives on the machine, not with the time
 /// that is recorded.
@@ -23,6 +25,8 @@ pub(super) struct Context {
     threads: ThreadHistories,
     pub stacks: RetainedStacks,
     processes: HashMap<Tgid, ProcessInfo>,
+    /// Bytes of the processes.
+    process_bytes: usize,
     cgroups: AgingMap<CgroupId, CgroupInfo>,
     files: AgingMap<FileId, OpenFile>,
     interrupts: HashMap<u16, InterruptInfo>,
@@ -36,8 +40,9 @@ impl Context {
             threads: ThreadHistories::default(),
             stacks: RetainedStacks::new(MAX_STACKS),
             processes: HashMap::new(),
-            cgroups: AgingMap::default(),
-            files: AgingMap::default(),
+            process_bytes: 0,
+            cgroups: AgingMap::new(CgroupInfo::memory),
+            files: AgingMap::new(OpenFile::memory),
             interrupts: HashMap::new(),
             quotas: HashMap::new(),
         }
@@ -89,12 +94,15 @@ impl Context {
         self.threads.add(activity);
         for process in processes {
             if self.stacks.remembers(process.tgid) {
-                self.processes.insert(process.tgid, process);
+                self.process_bytes += process.memory();
+                let before = self.processes.insert(process.tgid, process);
+                self.process_bytes -= before.as_ref().map_or(0, ProcessInfo::memory);
             }
         }
-        let Self { stacks, processes, .. } = self;
+        let Self { stacks, processes, process_bytes, .. } = self;
         stacks.drop_before(start, |tgid| {
-            processes.remove(&tgid);
+            let dropped = processes.remove(&tgid);
+            *process_bytes -= dropped.as_ref().map_or(0, ProcessInfo::memory);
         });
     }
 
@@ -118,46 +126,118 @@ impl Context {
     pub fn memory(&self) -> usize {
         self.threads.memory()
             + self.stacks.memory()
-            + 512 * self.processes.len()
-            + 256
-                * (self.cgroups.len()
-                    + self.files.len()
-                    + self.interrupts.len()
-                    + self.quotas.len())
+            + self.process_bytes
+            + PER_ENTRY * self.processes.len()
+            + self.cgroups.memory()
+            + self.files.memory()
+            + 256 * self.interrupts.len()
+            + self.quotas.values().map(|quota| 256 + quota.path.len()).sum::<usize>()
+    }
+
+    /// Counts the files and cgroups that are no longer known though a retained slice may refer to them.
+    pub fn count_forgotten(&self) -> [(&'static str, u64); 2] {
+        [("files_forgotten", self.files.forgotten), ("cgroups_forgotten", self.cgroups.forgotten)]
     }
 }
+
+/// What an entry of a map takes beside its value.
+const PER_ENTRY: usize = 64;
 
 /// A map that forgets its older half when it has grown too large.
 #[derive(Debug)]
 struct AgingMap<K, V> {
-    young: HashMap<K, V>,
-    old: HashMap<K, V>,
+    young: Half<K, V>,
+    old: Half<K, V>,
+    /// Returns the bytes that a value takes.
+    measure: fn(&V) -> usize,
+    forgotten: u64,
 }
 
-impl<K, V> Default for AgingMap<K, V> {
+/// A half of it, with the bytes of its values.
+#[derive(Debug)]
+struct Half<K, V> {
+    values: HashMap<K, V>,
+    bytes: usize,
+}
+
+impl<K, V> Default for Half<K, V> {
     fn default() -> Self {
-        Self { young: HashMap::new(), old: HashMap::new() }
+        Self { values: HashMap::new(), bytes: 0 }
     }
 }
 
 impl<K: std::hash::Hash + Eq, V> AgingMap<K, V> {
+    fn new(measure: fn(&V) -> usize) -> Self {
+        Self { young: Half::default(), old: Half::default(), measure, forgotten: 0 }
+    }
+
     fn insert(&mut self, key: K, value: V) {
-        if self.young.len() >= MAX_YOUNG && !self.young.contains_key(&key) {
-            self.old = std::mem::take(&mut self.young);
+        let Self { young, old, measure, forgotten } = self;
+        let bytes = measure(&value);
+        old.remove(&key, *measure);
+        young.remove(&key, *measure);
+        if young.values.len() >= MAX_YOUNG || young.bytes + bytes > MAX_YOUNG_BYTES {
+            *forgotten += old.values.len() as u64;
+            *old = std::mem::take(young);
         }
-        self.old.remove(&key);
-        self.young.insert(key, value);
+        young.bytes += bytes;
+        young.values.insert(key, value);
     }
 
     fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
-        self.old.iter().chain(&self.young)
+        self.old.values.iter().chain(&self.young.values)
     }
 
     fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
 
-    fn len(&self) -> usize {
-        self.old.len() + self.young.len()
+    fn memory(&self) -> usize {
+        let entries = self.old.values.len() + self.young.values.len();
+        self.old.bytes + self.young.bytes + PER_ENTRY * entries
+    }
+}
+
+impl<K: std::hash::Hash + Eq, V> Half<K, V> {
+    fn remove(&mut self, key: &K, measure: fn(&V) -> usize) {
+        self.bytes -= self.values.remove(key).as_ref().map_or(0, measure);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(bytes: usize) -> OpenFile {
+        OpenFile::Named("x".repeat(bytes))
+    }
+
+    fn file(inode: u64) -> FileId {
+        FileId { device: 1, inode, kind: offwake_recording::FileKind::Regular }
+    }
+
+    #[test]
+    fn long_paths_are_forgotten_by_their_bytes_and_counted() {
+        let mut files = AgingMap::new(OpenFile::memory);
+        let mut most = 0;
+        for number in 0..40_000 {
+            files.insert(file(number), named(4_096));
+            most = most.max(files.memory());
+            let texts: usize = files.values().map(OpenFile::memory).sum();
+            assert!(number % 1_000 != 0 || texts <= files.memory(), "{texts}");
+        }
+        // Two halves, and what their entries take beside.
+        assert!((MAX_YOUNG_BYTES..2 * MAX_YOUNG_BYTES + (4 << 20)).contains(&most), "{most}");
+        assert!((20_000..39_000).contains(&files.forgotten), "{}", files.forgotten);
+        assert!(files.iter().any(|(id, _)| *id == file(39_999)), "the newest one is gone");
+    }
+
+    #[test]
+    fn what_is_found_again_takes_the_place_of_what_was_known() {
+        let mut files = AgingMap::new(OpenFile::memory);
+        files.insert(file(1), named(1_000));
+        files.insert(file(1), named(10));
+        assert_eq!(files.memory(), named(10).memory() + PER_ENTRY);
+        assert_eq!((files.iter().count(), files.forgotten), (1, 0));
     }
 }

@@ -28,6 +28,8 @@ pub enum Retention {
 struct SliceDigest {
     activity: ThreadActivity,
     processes: Vec<ProcessInfo>,
+    /// Bytes of the processes.
+    process_bytes: usize,
     /// The latest time in any of its records.
     newest: Timestamp,
     totals: RunningTotals,
@@ -119,7 +121,7 @@ impl RetainedSlices {
         let Some(slice) = self.slices.pop_front() else { return };
         self.encoded -= slice.bytes.len();
         self.digests -= slice.digest.memory();
-        let SliceDigest { activity, processes, newest, totals } = slice.digest;
+        let SliceDigest { activity, processes, newest, totals, .. } = slice.digest;
         let before = self.start.as_ref().map_or(Timestamp(0), |(at, _)| *at);
         // No record before this is missing from the slices that are left but those of the context.
         let start = before.max(newest).max(slice.summary.until);
@@ -166,6 +168,11 @@ impl RetainedSlices {
         let over_limit = self.context.stacks.over_limit();
         if over_limit > 0 {
             loss.counters.insert("stacks_forgotten".to_owned(), over_limit);
+        }
+        for (name, forgotten) in self.context.count_forgotten() {
+            if forgotten > 0 {
+                loss.counters.insert(name.to_owned(), forgotten);
+            }
         }
         let first_number = self.slices.front().map_or(next_number, |slice| slice.number);
         let first = first_number.checked_sub(1).map(|number| Slice {
@@ -232,6 +239,7 @@ impl SliceDigest {
             .max();
         Self {
             activity,
+            process_bytes: slice.processes.iter().map(ProcessInfo::memory).sum(),
             processes: slice.processes.clone(),
             newest: newest.unwrap_or_default(),
             totals: RunningTotals {
@@ -244,6 +252,48 @@ impl SliceDigest {
     }
 
     fn memory(&self) -> usize {
-        size_of::<RetainedSlice>() + self.activity.memory() + 512 * self.processes.len()
+        size_of::<RetainedSlice>() + self.activity.memory() + self.process_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use offwake_recording::units::Tgid;
+
+    use super::*;
+
+    const KIB: usize = 1 << 10;
+
+    /// A process with so many bytes of arguments.
+    fn process(number: u32, bytes: usize) -> ProcessInfo {
+        ProcessInfo {
+            tgid: Tgid(number),
+            at: Timestamp(1),
+            parent: None,
+            executable: None,
+            arguments: vec!["x".repeat(bytes)],
+            cgroup: None,
+            pid_in_container: None,
+            uid: None,
+        }
+    }
+
+    /// Each of a hundred slices has a hundred processes, whose texts are longer than all their other bytes.
+    #[test]
+    fn processes_with_long_texts_take_no_more_memory_than_allowed() {
+        const MOST: usize = 16 << 20;
+        let mut kept = RetainedSlices::new(Retention::Time(Nanos(1 << 60)), MOST);
+        for number in 0..100_u32 {
+            let until = Timestamp(1_000 + u64::from(number));
+            let first = 100 * number;
+            let processes = (first..first + 100).map(|number| process(number, 12 * KIB)).collect();
+            let slice = Slice { number: number.into(), until, processes, ..Slice::default() };
+            let summary = SliceSummary { until, records: 0 };
+            kept.append(EncodedSlice { bytes: Vec::new(), summary }, &slice);
+            let digests = kept.slices.iter().map(|slice| &slice.digest);
+            let texts: usize = digests.map(|digest| 12 * KIB * digest.processes.len()).sum();
+            assert!(texts <= kept.memory() && kept.memory() <= MOST, "{texts}, {}", kept.memory());
+        }
+        assert!(kept.shortened > 80, "{}", kept.shortened);
     }
 }
