@@ -14,7 +14,7 @@
 
 #define FILES 64
 #define FIRST 2
-#define MOST (64 << 20)
+#define MOST (256 << 20)
 #define REQUEST (1 << 20)
 
 struct file {

@@ -203,6 +203,7 @@ impl<S: Sink> Armed<S> {
         let mut sent = kernel.take_sent_stacks()?;
         let maps = kernel.take_user_stacks()?;
         let epochs = kernel.take_code_epochs()?;
+        kernel::keep_rings_from_children();
         let shared = Arc::new(user_stacks::Shared::default());
         let forget = {
             let shared = Arc::clone(&shared);

@@ -51,6 +51,30 @@ impl DrainBudget {
     }
 }
 
+/// Keeps the memory of all rings from the children that this process starts from now on. A child that has the
+/// memory keeps the maps in the kernel, until it becomes another program.
+pub fn keep_rings_from_children() {
+    let mappings = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for (start, length) in mappings.lines().filter_map(parse_mapping_of_map) {
+        let start = std::ptr::without_provenance_mut(start);
+        // SAFETY: the kernel changes what children get of these pages, and nothing for this process.
+        let kept = unsafe { libc::madvise(start, length, libc::MADV_DONTFORK) };
+        if kept != 0 {
+            let error = std::io::Error::last_os_error();
+            log::info!("children may keep a map for a while: {error}");
+        }
+    }
+}
+
+/// The address and the length of what is mapped of a map:
+/// `7f2a10000000-7f2a10003000 rw-s 00000000 00:0e 12 anon_inode:bpf-map`.
+fn parse_mapping_of_map(line: &str) -> Option<(usize, usize)> {
+    let range = line.strip_suffix("anon_inode:bpf-map")?.split(' ').next()?;
+    let (start, end) = range.split_once('-')?;
+    let [start, end] = [start, end].map(|address| usize::from_str_radix(address, 16).ok());
+    Some((start?, end?.checked_sub(start?)?))
+}
+
 /// The stacks that the kernel half has sent, and does not send again.
 pub struct SentStacks(HashMap<MapData, u64, u64>);
 
@@ -81,6 +105,21 @@ impl SentStacks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_mappings_of_maps_are_told_from_all_others() {
+        let ring =
+            "7f2a10000000-7f2a10003000 rw-s 00000000 00:0e 12                 anon_inode:bpf-map";
+        assert_eq!(parse_mapping_of_map(ring), Some((0x7f2a_1000_0000, 0x3000)));
+        for other in [
+            "7f2a10000000-7f2a10003000 r-xp 00000000 fe:00 12    /usr/lib/anon_inode:bpf-map.so",
+            "7f2a10000000-7f2a10003000 rw-p 00000000 00:00 0 ",
+            "7f2a10000000 anon_inode:bpf-map",
+            "",
+        ] {
+            assert_eq!(parse_mapping_of_map(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn as_much_is_drained_at_once_as_a_full_ring_has_and_no_more() {

@@ -37,7 +37,7 @@ pub use load::{
     StartedKernel, TargetFilter, UserStackMethod,
 };
 pub use loss::LossReader;
-pub use maps::{Ring, SentStacks};
+pub use maps::{Ring, SentStacks, keep_rings_from_children};
 pub use object::is_embedded;
 pub use program_timer::ProgramTimer;
 pub use run_costs::{ProgramCostReader, ProgramCosts};

@@ -238,6 +238,21 @@ struct Running {
 }
 
 impl Running {
+    /// Says why there was no answer. A process that never began could not even be asked, and what it was to be
+    /// asked about is not to blame: the file of this program does not answer.
+    fn blame(&self, error: ChannelError, start: Start) -> ChannelError {
+        let (ChannelError::TimedOut, Start::Program(role), Some(child)) =
+            (error, start, &self.child)
+        else {
+            return error;
+        };
+        // It gives itself its name as it locks itself in.
+        match std::fs::read_to_string(format!("/proc/{}/comm", child.id())) {
+            Ok(name) if name.trim_end() != role.name() => ChannelError::NotStarted,
+            _ => error,
+        }
+    }
+
     /// Whether the process runs. It is not collected, so that no other process gets its number
     /// before its CPU time is read.
     fn is_alive(&self) -> bool {
@@ -334,7 +349,8 @@ impl Parser {
         };
         running.channel.begin_question(allowance);
         let open = OpenQuestion::begin();
-        let answer = body(&mut running.channel).map_err(counted);
+        let answer = body(&mut running.channel).map_err(|error| running.blame(error, self.start));
+        let answer = answer.map_err(counted);
         drop(open);
         self.waited = running.channel.waited();
         self.budget.spend(self.waited);
@@ -386,6 +402,7 @@ impl Drop for Parser {
 fn start_program(role: ParserRole) -> io::Result<Running> {
     let (ours, its) = UnixStream::pair()?;
     let mut command = Command::new(PROGRAM);
+    close_all_but_streams(&mut command);
     if role == ParserRole::Reader {
         privileges::hand_over(Task::Reading, &mut command);
     }
@@ -408,6 +425,23 @@ fn start_program(role: ParserRole) -> io::Result<Running> {
     let watchdog = Watchdog::for_child(account, child.id(), role.patience());
     let channel = Channel::watched(OwnedFd::from(ours), watchdog);
     Ok(Running { channel, child: Some(child) })
+}
+
+/// Has the child close all that it has of offwake's, but its standard streams, before it runs its program. It would
+/// have that anyhow, but for as long as the file of this program does not answer, with a home directory on a dead
+/// server: what offwake has attached would stay attached after its end.
+///
+/// `spawn` learns by a pipe when the program runs. That is closed as well, so that nobody waits for that either: a
+/// program that can't be run shows as a process that died, or that has not answered.
+fn close_all_but_streams(command: &mut Command) {
+    let close = || {
+        // SAFETY: takes plain integers. The child is about to run another program, and uses none of these.
+        // Where a container's filter refuses it, the program closes them as it begins.
+        let _refused = unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) };
+        Ok(())
+    };
+    // SAFETY: `close` makes one system call: it takes no lock and no memory.
+    unsafe { command.pre_exec(close) };
 }
 
 fn start_thread(body: ThreadBody) -> io::Result<Running> {

@@ -23,14 +23,14 @@ const IN_TIME: Duration = Duration::from_secs(30 + 30);
 const FREED_IN: Duration = Duration::from_secs(1);
 
 /// The program serves a file system in memory; the mount goes with it.
-struct StoppingFs {
+pub(crate) struct StoppingFs {
     server: Program,
     /// Where it puts what it had of the recording when it fell silent.
     kept: TempDir,
 }
 
 impl StoppingFs {
-    fn start() -> Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let source = Source { compiler: "cc", file: "stopping_fs.c", flags: &["-O1"] };
         let compiled = Compiled::compile_one(source)?;
         let mount = paths::scratch_directory()?;
@@ -40,11 +40,11 @@ impl StoppingFs {
         Ok(Self { server: Program::start_and_wait(&mut command, mount)?, kept })
     }
 
-    fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         self.server.directory()
     }
 
-    fn fall_silent(&mut self) -> Result<()> {
+    pub(crate) fn fall_silent(&mut self) -> Result<()> {
         self.server.signal_itself(libc::SIGUSR1)
     }
 }

@@ -4,6 +4,7 @@
 mod hung_output;
 mod machine;
 mod own;
+mod own_file;
 mod own_threads;
 mod power;
 mod silent;
