@@ -63,9 +63,17 @@ enum Ends {
 #[derive(Default)]
 pub(super) struct LoneEnds {
     ends: HashMap<Addresses, Ends>,
+    /// Those that found no room. None makes room for another one: an end that was forgotten could have
+    /// been that of [several](Ends::Several), and the one that is left would be believed.
+    left_out: u64,
 }
 
 impl LoneEnds {
+    /// Counts the ends that could not be kept until their other ends come.
+    pub(super) fn count_left_out(&self) -> u64 {
+        self.left_out
+    }
+
     /// Adds an end. Returns both ends of the connection if the other one is known, with what each
     /// tells of the other's role.
     pub(super) fn pair(&mut self, addresses: Addresses, one: LoneEnd) -> Option<[LoneEnd; 2]> {
@@ -82,6 +90,8 @@ impl LoneEnds {
                     }
                 })
                 .or_insert_with(|| Ends::One(one.clone()));
+        } else {
+            self.left_out += 1;
         }
         if matches!(self.ends.get(&addresses), Some(Ends::Several)) {
             return None;
@@ -107,7 +117,7 @@ fn opposite(role: SocketRole) -> SocketRole {
 mod tests {
     use offwake_recording::{FileId, FileKind, SocketEnd, SocketRole, units::Tgid};
 
-    use super::{Addresses, LoneEnd, LoneEnds, Protocol};
+    use super::{Addresses, LoneEnd, LoneEnds, MAX_ENDS, Protocol};
 
     fn end(inode: u64, namespace: u64, role: Option<SocketRole>) -> LoneEnd {
         let file = FileId { device: 9, inode, kind: FileKind::Socket };
@@ -153,5 +163,22 @@ mod tests {
         assert!(ends.pair(addresses(SERVER, CLIENT), end(2, 200, None)).is_some());
         let [_, other] = ends.pair(addresses(CLIENT, SERVER), end(3, 100, None)).expect("a pair");
         assert_eq!(other.file.inode, 2);
+    }
+
+    /// None makes room for another one: of two with the same addresses, the one that is left would be believed.
+    #[test]
+    fn ends_beyond_their_number_are_left_out_and_counted() {
+        let mut ends = LoneEnds::default();
+        let address = |number: usize| {
+            let (third, fourth) = (number / 250, number % 250);
+            addresses(&format!("10.{}.{}.{fourth}:80", third / 250, third % 250), "10.9.9.9:9")
+        };
+        for number in 0..MAX_ENDS + 3 {
+            assert_eq!(ends.pair(address(number), end(1, 100, None)), None);
+        }
+        assert_eq!((ends.ends.len(), ends.count_left_out()), (MAX_ENDS, 3));
+        // Those that are there find their other ends.
+        assert!(ends.pair(address(0).reversed(), end(2, 200, None)).is_some());
+        assert!(ends.pair(address(MAX_ENDS).reversed(), end(2, 200, None)).is_none());
     }
 }

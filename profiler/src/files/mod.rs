@@ -50,6 +50,9 @@ use crate::reader_process;
 
 /// How many files are remembered.
 const MAX_FILES: usize = 65_536;
+/// How many sockets may wait for the holders of their peers, and for the search in other namespaces. One
+/// search through all descriptors of a machine may take minutes.
+const MAX_WAITING: usize = 65_536;
 /// How often a file that is not found is looked for: it may be found through another thread's
 /// descriptor, but without a limit each of its waits would cost a look-up.
 const MAX_ATTEMPTS: u8 = 3;
@@ -301,6 +304,10 @@ impl Files {
         if missed > 0 {
             all.insert("files_missed", missed);
         }
+        let unpaired = self.lone_ends.count_left_out();
+        if unpaired > 0 {
+            all.insert("files_ends_over_limit", unpaired);
+        }
         all
     }
 
@@ -401,10 +408,10 @@ impl Files {
             {
                 return self.record_connection(one, other);
             }
-            self.unpaired.push((addresses, lone));
+            self.add_unpaired(addresses, lone);
         } else if let Some(peer) = peer {
             let candidates = vec![peer];
-            self.awaited.push(AwaitedHolders { file, end: end.clone(), candidates });
+            self.await_holders(AwaitedHolders { file, end: end.clone(), candidates });
         }
         self.record_found(file, OpenFile::Socket(end));
     }
@@ -414,9 +421,25 @@ impl Files {
         let inodes = [other.file.inode, one.file.inode];
         for (LoneEnd { file, end, .. }, peer) in [one, other].into_iter().zip(inodes) {
             let candidates = vec![peer];
-            self.awaited.push(AwaitedHolders { file, end: end.clone(), candidates });
+            self.await_holders(AwaitedHolders { file, end: end.clone(), candidates });
             self.record_found(file, OpenFile::Socket(end));
         }
+    }
+
+    /// Has holders searched for with the next scan, if there is room.
+    fn await_holders(&mut self, socket: AwaitedHolders) {
+        if self.awaited.len() >= MAX_WAITING {
+            return count(&mut self.diagnostics, "files_over_limit");
+        }
+        self.awaited.push(socket);
+    }
+
+    /// Has the other end searched for in other namespaces, if there is room.
+    fn add_unpaired(&mut self, addresses: Addresses, lone: LoneEnd) {
+        if self.unpaired.len() >= MAX_WAITING {
+            return count(&mut self.diagnostics, "files_over_limit");
+        }
+        self.unpaired.push((addresses, lone));
     }
 
     fn record_missed(&mut self, file: FileId) {

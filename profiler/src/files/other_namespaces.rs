@@ -82,7 +82,7 @@ impl Files {
                 .filter(|namespace| !by_namespace.contains_key(namespace))
                 .collect();
             if !by_namespace.is_empty() && by_namespace.len() + new.len() > namespaces {
-                self.unpaired.push((addresses, lone));
+                self.add_unpaired(addresses, lone);
                 continue;
             }
             for (namespace, tgid, search) in searches {
@@ -95,7 +95,9 @@ impl Files {
             self.search_namespace(namespace, tgid, &searches, &mut searched);
         }
         for (lone, is_direct, found) in searched {
-            self.awaited.extend(choose(lone, is_direct, &found));
+            if let Some(socket) = choose(lone, is_direct, &found) {
+                self.await_holders(socket);
+            }
         }
     }
 

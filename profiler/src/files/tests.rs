@@ -23,8 +23,8 @@ use rustix::{
 };
 
 use super::{
-    Diagnostics, Files, LookupState, MAX_FILES, Protocol, QueuedSocket, Sockets,
-    descriptor::identify, socket_holders::HolderScan,
+    Addresses, AwaitedHolders, Diagnostics, Files, LoneEnd, LookupState, MAX_FILES, MAX_WAITING,
+    Protocol, QueuedSocket, Sockets, descriptor::identify, socket_holders::HolderScan,
 };
 
 fn own() -> Tgid {
@@ -601,4 +601,28 @@ fn files_beyond_their_number_are_counted() {
     files.states.insert(one, LookupState::Missed(3));
     files.observe(FileId { inode: u64::MAX, ..one }, own(), 0);
     assert_eq!(files.diagnostics.get("files_over_limit"), Some(&1));
+}
+
+/// A search through all descriptors may take minutes, in which thousands of connections a second are made.
+#[test]
+fn sockets_that_wait_for_a_search_are_bounded_and_counted() {
+    let mut files = Files::new();
+    let (local, remote) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:9".parse().unwrap());
+    let addresses = Addresses { protocol: Protocol::Tcp, local, remote };
+    let end = SocketEnd {
+        protocol: "tcp".to_owned(),
+        local: String::new(),
+        remote: String::new(),
+        role: None,
+        peers: Vec::new(),
+    };
+    for inode in 0..u64::try_from(MAX_WAITING).unwrap() + 2 {
+        let file = FileId { device: 9, inode, kind: FileKind::Socket };
+        let end = end.clone();
+        files.await_holders(AwaitedHolders { file, end: end.clone(), candidates: vec![inode] });
+        let lone = LoneEnd { file, namespace: 1, process: own(), end, listener: None };
+        files.add_unpaired(addresses, lone);
+    }
+    assert_eq!((files.awaited.len(), files.unpaired.len()), (MAX_WAITING, MAX_WAITING));
+    assert_eq!(files.diagnostics.get("files_over_limit"), Some(&4));
 }
