@@ -61,6 +61,7 @@ mod lock_names;
 mod loop_asks;
 mod mailboxes;
 #[cfg(target_arch = "x86_64")]
+mod not_told_apart;
 mod open_pipes;
 mod open_wait_lengths;
 mod open_waits;

@@ -225,7 +225,10 @@ proptest! {
     #[test]
     fn whatever_was_lost_the_parts_of_requests_add_up(world in world()) {
         for mut recording in [world.full(), world.lossy()] {
-            for class in &find(&mut recording).classes {
+            let requests = find(&mut recording);
+            let untold: u64 = requests.not_told_apart_by_server.iter().map(|one| one.count).sum();
+            prop_assert_eq!(untold, requests.not_told_apart);
+            for class in &requests.classes {
                 check_sums(class)?;
                 prop_assert!(class.latency.max_ns <= recording.meta.window.length());
             }

@@ -19,8 +19,10 @@ use crate::{
 use super::{
     bands::{self, BandRange},
     compare::OrderedRequests,
-    found::{ClassId, CutRequests, FoundRequests, Request, find_requests},
-    model::{RequestClass, Requests, SummedUpClasses, UnansweredRequests},
+    found::{ClassId, CountedRequests, FoundRequests, Request, UnassignedKey, find_requests},
+    model::{
+        RequestClass, Requests, RequestsNotToldApart, SummedUpClasses, UnansweredRequests,
+    },
     profiles::Profiles,
 };
 
@@ -202,8 +204,32 @@ fn summarise(
         classes: listed,
         unanswered,
         summed_up,
-        not_told_apart: found.not_told_apart,
+        not_told_apart: found.not_told_apart.values().map(|counted| counted.count).sum(),
+        not_told_apart_by_server: list_not_told_apart(found, writer),
     }
+}
+
+/// Lists what can't be assigned to requests, the most first.
+fn list_not_told_apart(
+    found: &FoundRequests,
+    writer: &CulpritWriter<'_>,
+) -> Vec<RequestsNotToldApart> {
+    let mut listed: Vec<_> = found.not_told_apart.iter().collect();
+    listed.sort_by_key(|(_, counted)| Reverse(counted.count));
+    let entry = |(key, counted): (&UnassignedKey, &CountedRequests)| {
+        let threads = counted.servers.iter().map(|&server| (server, Nanos(0))).collect();
+        let server = writer.name_server(key.server, &threads);
+        RequestsNotToldApart {
+            server: CulpritWriter::server_line(&server),
+            program: server.program,
+            pid: server.pid,
+            container: server.container,
+            serving_end: key.serving_end.clone(),
+            reason: key.reason,
+            count: counted.count,
+        }
+    };
+    listed.into_iter().take(MAX_CLASSES).map(entry).collect()
 }
 
 /// Lists the requests of classes of which none was answered, and sums up those that there is no room for.
@@ -217,7 +243,7 @@ fn list_unanswered(
     let mut cut: Vec<_> = found.cut.iter().filter(|(class, _)| !answered.contains(class)).collect();
     cut.sort_by_key(|(class, cut)| (Reverse(cut.count), **class));
     let mut listed = Vec::new();
-    for (class, CutRequests { count, servers }) in cut {
+    for (class, CountedRequests { count, servers }) in cut {
         let Some(key) = found.classes.get_index(class.0 as usize) else { continue };
         if listed.len() >= MAX_CLASSES {
             summed_up.classes += 1;

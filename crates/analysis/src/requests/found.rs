@@ -2,20 +2,24 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use indexmap::IndexSet;
+use indexmap::{IndexMap, IndexSet};
 use offwake_recording::{
     FileId, Recording, SocketEnd, Wait,
     units::{Nanos, Tgid, Timestamp},
 };
 
 use crate::{
-    blame::{Blame, cause::Cause, descriptor},
+    blame::{Blame, ConnectionSides, cause::Cause, descriptor},
     findings::{ServerProgram, WaitMeanings},
     spans::{AskedRequest, Hands, RequestStart, Roles, SpanInput, find_asked_requests},
     timeline::{ThreadIndex, WaitIndex},
 };
 
-use super::turns::{Turn, find_turns};
+use super::{
+    model::NotToldApartReason,
+    not_told_apart::{UnassignedWake, find_unassigned_wakes},
+    turns::{Turn, find_turns},
+};
 
 /// Whose time a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,21 +84,29 @@ pub(super) struct FoundRequests {
     /// In the order of classes, then of time.
     pub(super) answered: Vec<Request>,
     /// Those that the window cut, by class.
-    pub(super) cut: HashMap<ClassId, CutRequests>,
-    /// How often something came for, or an answer to, a thread that serves or asks several at once, of which
-    /// nothing tells to which request it belongs.
-    pub(super) not_told_apart: u64,
+    pub(super) cut: HashMap<ClassId, CountedRequests>,
+    /// What came for, or was an answer to, a thread that serves or asks several at once, of which nothing tells to
+    /// which request it belongs.
+    pub(super) not_told_apart: IndexMap<UnassignedKey, CountedRequests>,
 }
 
-/// Requests that the window cut.
+/// What wakes have in common that can't be assigned to requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct UnassignedKey {
+    pub(super) server: ServerProgram,
+    pub(super) serving_end: String,
+    pub(super) reason: NotToldApartReason,
+}
+
+/// How many requests there were at least, and who served them.
 #[derive(Debug, Default)]
-pub(super) struct CutRequests {
+pub(super) struct CountedRequests {
     pub(super) count: u64,
     /// Who served them.
     pub(super) servers: BTreeSet<ThreadIndex>,
 }
 
-impl CutRequests {
+impl CountedRequests {
     fn add(&mut self, server: ThreadIndex) {
         self.count += 1;
         self.servers.insert(server);
@@ -110,7 +122,8 @@ pub(super) fn find_requests(blame: &Blame<'_>, meanings: &WaitMeanings<'_>) -> F
         cause: &|wait: WaitIndex| blame.cause(wait),
     };
     let asked = find_asked_requests(evidence);
-    let turns = find_turns(blame, &|wait| asked.is_continued(wait));
+    let sides = ConnectionSides::new(blame.recording());
+    let turns = find_turns(blame, &sides, &|wait| asked.is_continued(wait));
     let mut finder = RequestFinder { blame, meanings, found: FoundRequests::default() };
     for request in &asked.answered {
         finder.add_asked(request);
@@ -127,10 +140,10 @@ pub(super) fn find_requests(blame: &Blame<'_>, meanings: &WaitMeanings<'_>) -> F
         let class = finder.class_of_turn(turn);
         finder.found.cut.entry(class).or_default().add(turn.server);
     }
+    for wake in find_unassigned_wakes(evidence, &sides, &asked, &turns) {
+        finder.add_unassigned(&wake);
+    }
     let mut found = finder.found;
-    let is_of_nobody = |&&(server, at): &&(ThreadIndex, Timestamp)| !asked.has_ask(server, at);
-    let unknown = turns.loop_wakes.iter().filter(is_of_nobody).count() as u64;
-    found.not_told_apart = unknown + asked.of_loops;
     found.answered.sort_by_key(|request| (request.class, request.from, request.thread));
     found
 }
@@ -159,6 +172,25 @@ impl RequestFinder<'_> {
         let request =
             Request { class, thread: server, server, from, to, service, seen_by, hands, wait };
         self.found.answered.push(request);
+    }
+
+    fn add_unassigned(&mut self, wake: &UnassignedWake) {
+        let UnassignedWake { wait, server: thread, at, reason } = *wake;
+        let serving_end = match reason {
+            NotToldApartReason::AskerWaitsForSeveral => {
+                find_serving_end(self.blame, wait, WaitEnd::Asking)
+            }
+            NotToldApartReason::SidesUnknown => means(self.blame.cause(wait)).to_owned(),
+            NotToldApartReason::ClientWaitsForSeveral
+            | NotToldApartReason::ClientDidNotWait
+            | NotToldApartReason::ClientNotSeen => {
+                find_serving_end(self.blame, wait, WaitEnd::Serving)
+            }
+        };
+        let named = self.blame.timeline().named_thread(thread, at);
+        let server = ServerProgram::find(self.meanings, named);
+        let key = UnassignedKey { server, serving_end, reason };
+        self.found.not_told_apart.entry(key).or_default().add(thread);
     }
 
     fn class_of_asked(&mut self, asked: &AskedRequest) -> ClassId {

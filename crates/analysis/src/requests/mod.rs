@@ -12,6 +12,7 @@ mod bands;
 mod compare;
 mod found;
 mod model;
+mod not_told_apart;
 mod profiles;
 mod queue;
 mod slowest;
@@ -22,8 +23,9 @@ mod write;
 pub use analysis::RequestAnalysis;
 pub use bands::{BandRange, NotABand};
 pub use model::{
-    CulpritShare, Excess, Latencies, LatencyBucket, Meanwhile, RequestBand, RequestClass,
-    RequestRole, RequestThread, Requests, SlowRequests, SlowestRequest, StretchState,
-    SummedUpClasses, ThreadStretch, UnansweredRequests,
+    CulpritShare, Excess, Latencies, LatencyBucket, Meanwhile,
+    NotToldApartReason, RequestBand, RequestClass, RequestRole, RequestThread, Requests,
+    RequestsNotToldApart, SlowRequests, SlowestRequest, StretchState, SummedUpClasses,
+    ThreadStretch, UnansweredRequests,
 };
 pub(crate) use table::RequestRow;

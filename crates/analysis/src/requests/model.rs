@@ -8,7 +8,10 @@ use crate::{
     blame::{BlameEntryKind, Reason},
     formats::json,
     report::WindowEntry,
+    text,
 };
+
+use super::write::with_commas;
 
 /// The requests that the target made or served: `docs/requests.md`.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -27,6 +30,36 @@ pub struct Requests {
     /// How often something came for a thread that serves, or asks, several at once, of which nothing tells to
     /// which request it belongs.
     pub not_told_apart: u64,
+    /// The same, by server and reason, the most first. 50 are listed at most.
+    pub not_told_apart_by_server: Vec<RequestsNotToldApart>,
+}
+
+impl RequestsNotToldApart {
+    /// Says in one line what can't be told apart, and why.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let Self { server, serving_end, reason, count, .. } = self;
+        let serving_end = text::terminal(serving_end);
+        let waits = if *count == 1 { "1 wait".to_owned() } else { format!("{} waits", with_commas(*count)) };
+        let begin = format!("requests of {server} ({serving_end}) can't be told apart");
+        match reason {
+            NotToldApartReason::ClientWaitsForSeveral => format!(
+                "{begin}: clients ended {waits} of its threads, and both ends wait for several connections at once"
+            ),
+            NotToldApartReason::ClientDidNotWait => format!(
+                "{begin}: clients ended {waits} of its threads, and did not fall asleep at their sockets"
+            ),
+            NotToldApartReason::ClientNotSeen => format!(
+                "{begin}: packets ended {waits} of its threads, from other machines or clients that were not seen, and it serves several connections at once"
+            ),
+            NotToldApartReason::AskerWaitsForSeveral => format!(
+                "{begin}: it ended {waits} of clients that wait for several things at once"
+            ),
+            NotToldApartReason::SidesUnknown => format!(
+                "{server}: others ended {waits} for several things at once ({serving_end}), and nothing tells whether they asked or answered"
+            ),
+        }
+    }
 }
 
 impl Requests {
@@ -71,6 +104,43 @@ pub struct UnansweredRequests {
     pub roles_known: bool,
     /// How many.
     pub unfinished: u64,
+}
+
+/// What came for event loops of one program, and nothing tells for which of their requests.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct RequestsNotToldApart {
+    /// Who serves: `redis-server 4242`; where nothing tells who does, whoever was woken.
+    pub server: String,
+    /// The program: `redis-server`.
+    pub program: String,
+    /// Its process, if it is one.
+    pub pid: Option<Tgid>,
+    /// Its container.
+    pub container: Option<String>,
+    /// Where it is asked, as in [`RequestClass::serving_end`].
+    pub serving_end: String,
+    /// Why they can't be told apart.
+    pub reason: NotToldApartReason,
+    /// How many waits ended by this. Each may have been for several requests.
+    pub count: u64,
+}
+
+/// Why nothing tells to which request a wake belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum NotToldApartReason {
+    /// The server and its client each wait for several connections at once: nothing tells which answer belongs to
+    /// which question.
+    ClientWaitsForSeveral,
+    /// The server serves several connections at once, and the client did not fall asleep at its socket.
+    ClientDidNotWait,
+    /// The server serves several connections at once, and the client is on another machine, or was not
+    /// seen.
+    ClientNotSeen,
+    /// Whoever asked waits for several at once, and the server's side of it was not seen.
+    AskerWaitsForSeveral,
+    /// An event loop was woken by others, and nothing tells whether they asked it or answered it.
+    SidesUnknown,
 }
 
 /// Requests that one program is asked at one place.

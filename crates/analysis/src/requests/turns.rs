@@ -48,8 +48,17 @@ pub(super) struct Turns {
     pub(super) whole: Vec<Turn>,
     /// Those that the window cut.
     pub(super) cut: Vec<Turn>,
-    /// When something came for threads that serve several connections.
-    pub(super) loop_wakes: Vec<(ThreadIndex, Timestamp)>,
+    /// What came for threads that serve several connections.
+    pub(super) loop_wakes: Vec<LoopWake>,
+}
+
+/// Something that came for a thread which serves several connections.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoopWake {
+    /// The wait that it ended.
+    pub(super) wait: WaitIndex,
+    pub(super) server: ThreadIndex,
+    pub(super) at: Timestamp,
 }
 
 /// What a wait for a request is on.
@@ -77,15 +86,18 @@ struct ServingWait {
 
 /// Finds the turns of all threads of the target. `is_continued` tells of a wait that it went on in another piece, so
 /// that what ended it was no request.
-pub(super) fn find_turns(blame: &Blame<'_>, is_continued: &dyn Fn(WaitIndex) -> bool) -> Turns {
-    let sides = ConnectionSides::new(blame.recording());
+pub(super) fn find_turns(
+    blame: &Blame<'_>,
+    sides: &ConnectionSides<'_>,
+    is_continued: &dyn Fn(WaitIndex) -> bool,
+) -> Turns {
     let wakes = find_wakes_of_processes(blame);
     let mut turns = Turns::default();
     for (thread, n) in blame.timeline().threads.iter().zip(0..) {
         let index = ThreadIndex(n);
         if thread.in_target && blame.timeline().are_waits_recorded(index) {
             let wakes = wakes.get(&index).map_or(&[][..], Vec::as_slice);
-            let serving = find_serving_waits(blame, &sides, thread, is_continued);
+            let serving = find_serving_waits(blame, sides, thread, is_continued);
             add_turns(blame, (index, thread, wakes), &serving, &mut turns);
         }
     }
@@ -147,7 +159,8 @@ fn add_turns(
         .collect();
     if polled.len() > 1 || polled.contains(&None) {
         let wakes = serving.iter().filter(|one| one.brings_request);
-        turns.loop_wakes.extend(wakes.map(|one| (index, one.to)));
+        let wake = |one: &ServingWait| LoopWake { wait: one.wait, server: index, at: one.to };
+        turns.loop_wakes.extend(wakes.map(wake));
         return;
     }
     for (n, one) in serving.iter().enumerate() {
@@ -232,11 +245,15 @@ fn find_served(
 /// Returns whether what ended a wait may be a request. Whoever reads at the other end makes room, and brings nothing.
 fn brings_request(blame: &Blame<'_>, index: WaitIndex) -> bool {
     let wait = blame.recording().waits.get(index.0 as usize);
-    let is_event = matches!(
-        blame.wake_source(index),
+    brings_event(blame.wake_source(index)) && wait.is_some_and(|wait| !is_woken_by_write_space(&wait))
+}
+
+/// Returns whether another process or machine may have ended a wait.
+pub(super) fn brings_event(source: WakeSource) -> bool {
+    matches!(
+        source,
         WakeSource::Task(_)
             | WakeSource::External(External::Network)
             | WakeSource::Interrupt(Reason::LocalSoftirq)
-    );
-    is_event && wait.is_some_and(|wait| !is_woken_by_write_space(&wait))
+    )
 }

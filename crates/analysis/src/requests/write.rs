@@ -7,8 +7,8 @@ use offwake_recording::units::Nanos;
 use crate::text;
 
 use super::{
-    Excess, Latencies, Meanwhile, RequestBand, RequestClass, Requests, SlowRequests,
-    UnansweredRequests,
+    Excess, Latencies, Meanwhile, NotToldApartReason, RequestBand, RequestClass,
+    Requests, RequestsNotToldApart, SlowRequests, UnansweredRequests,
 };
 
 /// The most classes that the text has.
@@ -37,7 +37,8 @@ const FEWEST_CHARS: usize = 16;
 
 impl Requests {
     /// Writes how long the requests took that most of the time went to, and what the slow ones have that the fast
-    /// ones do not; nothing if there are few requests, or if nothing tells who asks and who serves.
+    /// ones do not; why those of a server can't be told apart, if they can't; nothing if there are few requests, or if
+    /// nothing tells who asks and who serves.
     ///
     /// # Errors
     ///
@@ -53,7 +54,21 @@ impl Requests {
                 slow.write_text(&class.latency, MAX_EXCESS_OF_SUMMARY, WIDTH, out)?;
             }
         }
+        let untold = self.not_told_apart_by_server.iter();
+        for untold in untold.filter(|one| self.is_worth_a_line(one)).take(MAX_CLASSES_OF_SUMMARY) {
+            writeln!(out)?;
+            write_hanging(out, "", &untold.describe(), WIDTH)?;
+        }
         Ok(())
+    }
+
+    /// Returns whether a summary says of a server that its requests can't be told apart: most of them.
+    fn is_worth_a_line(&self, untold: &RequestsNotToldApart) -> bool {
+        let found = self.classes.iter().filter(|class| class.program == untold.program);
+        let found: u64 = found.map(|class| class.count).sum();
+        untold.reason != NotToldApartReason::SidesUnknown
+            && untold.count >= FEWEST_OF_SUMMARY
+            && untold.count > found
     }
 
     /// Writes the classes, the slowest band of each against its fast half, and all bands.
@@ -97,20 +112,14 @@ impl Requests {
         for unanswered in &self.unanswered {
             unanswered.write_line(self.window.duration_ns, width, out)?;
         }
-        if self.not_told_apart > 0 && self.has_any() {
-            writeln!(out)?;
-            let unknown = format!(
-                "not counted: {} times something came for an event loop, and nothing tells for which of its requests",
-                self.not_told_apart
-            );
-            write_hanging(out, "", &unknown, width)?;
+        let untold = self.not_told_apart_by_server.iter().take(MAX_CLASSES);
+        for (n, untold) in untold.enumerate() {
+            if n == 0 {
+                writeln!(out)?;
+            }
+            write_hanging(out, "", &untold.describe(), width)?;
         }
         Ok(())
-    }
-
-    /// Whether any request was found, answered or not.
-    fn has_any(&self) -> bool {
-        !self.classes.is_empty() || !self.unanswered.is_empty()
     }
 
     /// Says why there are no requests with an answer, if there are none.
@@ -131,7 +140,8 @@ impl Requests {
             0 => "nobody was seen to ask the target for anything and to wait for its answer, nor the target anybody"
                 .to_owned(),
             count => format!(
-                "event loops were woken {count} times, and nothing tells for which of their requests"
+                "event loops were woken {} times, and nothing tells for which of their requests",
+                with_commas(count)
             ),
         })
     }
@@ -232,7 +242,7 @@ fn write_hanging(
 }
 
 /// `21,344`
-fn with_commas(number: u64) -> String {
+pub(super) fn with_commas(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> = (0..digits.len())
         .filter(|n| (digits.len() - n).is_multiple_of(3) || *n == 0)

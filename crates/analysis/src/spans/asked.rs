@@ -61,6 +61,20 @@ pub(crate) struct AskedRequest {
     pub(crate) service: Nanos,
 }
 
+/// An answer to a thread that waits for several at once: nothing tells when it was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LoopAnswer {
+    /// The wait that it ended.
+    pub(crate) wait: WaitIndex,
+    pub(crate) asker: ThreadIndex,
+    /// The thread that answered.
+    pub(crate) server: ThreadIndex,
+    pub(crate) at: Timestamp,
+    pub(crate) roles: Roles,
+    /// Whether the target had a part in the answer.
+    pub(crate) is_served_by_target: bool,
+}
+
 /// Moments at which threads did something, in order.
 type ThreadMoments = HashMap<ThreadIndex, Vec<Timestamp>, foldhash::fast::RandomState>;
 
@@ -70,9 +84,8 @@ pub(crate) struct AskedRequests {
     pub(crate) answered: Vec<AskedRequest>,
     /// Those that the window cut.
     pub(crate) cut: Vec<AskedRequest>,
-    /// Answers from outside of the target to threads that wait for several at once: nothing tells when each of
-    /// them was asked for.
-    pub(crate) of_loops: u64,
+    /// Answers to threads that wait for several at once.
+    pub(crate) to_loops: Vec<LoopAnswer>,
     /// When each thread was asked, in order.
     asks: ThreadMoments,
     /// When each thread answered, or handed a request on, in order.
@@ -105,7 +118,7 @@ impl AskedRequests {
 /// A thread that waits for several at once may have asked long before: its requests are counted alone.
 pub(crate) fn find_asked_requests(evidence: SpanInput<'_>) -> AskedRequests {
     let findings = Findings::new(evidence, Nanos(0));
-    let (mut answered, mut cut, mut of_loops) = (Vec::new(), Vec::new(), 0);
+    let (mut answered, mut cut, mut to_loops) = (Vec::new(), Vec::new(), Vec::new());
     let (mut asks, mut answers) = (ThreadMoments::default(), ThreadMoments::default());
     for &wait in findings.span_waits.waits() {
         if !findings.is_request(wait) || findings.side(wait) == ConnectionSide::Serving {
@@ -125,8 +138,21 @@ pub(crate) fn find_asked_requests(evidence: SpanInput<'_>) -> AskedRequests {
         if evidence.wait(wait).is_some_and(|wait| is_woken_by_write_space(&wait)) {
             continue;
         }
+        let roles = match findings.side(wait) {
+            ConnectionSide::Asking => Roles::Known,
+            ConnectionSide::Serving | ConnectionSide::Unknown => Roles::Unknown,
+        };
         if waits_for_several(evidence, wait) {
-            of_loops += u64::from(!is_served);
+            if !is_cut(evidence, wait) {
+                to_loops.push(LoopAnswer {
+                    wait,
+                    asker,
+                    server: last.thread,
+                    at: place.to,
+                    roles,
+                    is_served_by_target: is_served,
+                });
+            }
             continue;
         }
         let (from, start) = match findings.exchanges.asked_at(wait) {
@@ -141,10 +167,7 @@ pub(crate) fn find_asked_requests(evidence: SpanInput<'_>) -> AskedRequests {
             from,
             to: place.to,
             start,
-            roles: match findings.side(wait) {
-                ConnectionSide::Asking => Roles::Known,
-                ConnectionSide::Serving | ConnectionSide::Unknown => Roles::Unknown,
-            },
+            roles,
             hands: if legs.len() == 1 { Hands::One } else { Hands::Several },
             service,
         };
@@ -159,11 +182,11 @@ pub(crate) fn find_asked_requests(evidence: SpanInput<'_>) -> AskedRequests {
     }
     answered.sort_by_key(|request: &AskedRequest| (request.to, request.wait));
     asks.values_mut().chain(answers.values_mut()).for_each(|moments| moments.sort_unstable());
-    AskedRequests { answered, cut, of_loops, asks, answers, pieces: findings.pieces }
+    AskedRequests { answered, cut, to_loops, asks, answers, pieces: findings.pieces }
 }
 
 /// Returns whether a wait was for any of several things.
-fn waits_for_several(evidence: SpanInput<'_>, wait: WaitIndex) -> bool {
+pub(crate) fn waits_for_several(evidence: SpanInput<'_>, wait: WaitIndex) -> bool {
     let polls_one = || evidence.wait(wait).is_some_and(|wait| wait.polled_fd.is_some());
     match (evidence.cause)(wait) {
         Cause::IoUring => true,

@@ -22,7 +22,10 @@ mod pieces;
 mod roots;
 mod thread_waits;
 
-pub(crate) use asked::{AskedRequest, Hands, RequestStart, Roles, find_asked_requests};
+pub(crate) use asked::{
+    AskedRequest, AskedRequests, Hands, LoopAnswer, RequestStart, Roles, find_asked_requests,
+    waits_for_several,
+};
 pub use builder::find_spans;
 pub use id::{SpanId, TraceId};
 pub use input::SpanInput;

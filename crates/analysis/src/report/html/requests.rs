@@ -13,13 +13,15 @@ use super::{class::PageClass, texts::sanitise};
 const MAX_CLASSES: usize = 10;
 /// The most culprits of a band, of the slow requests, or of one of them.
 const MAX_CULPRITS: usize = 8;
+/// The most servers of which requests can't be told apart.
+const MAX_NOT_TOLD_APART: usize = 10;
 
 /// Times are nanoseconds.
 #[derive(Serialize)]
 pub(super) struct PageRequests {
     classes: Vec<ClassEntry>,
     classes_left_out: u64,
-    not_told_apart: u64,
+    not_told_apart: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -112,7 +114,9 @@ pub(super) fn build_requests(requests: &Requests) -> PageRequests {
     PageRequests {
         classes_left_out: all - classes.len() as u64,
         classes,
-        not_told_apart: requests.not_told_apart,
+        not_told_apart: (requests.not_told_apart_by_server.iter().take(MAX_NOT_TOLD_APART))
+            .map(|one| sanitise(&one.describe()))
+            .collect(),
     }
 }
 

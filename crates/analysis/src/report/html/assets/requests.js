@@ -13,7 +13,7 @@ const STATE_KEYS = ['on-cpu', 'runnable', 'blocked', 'lost'];
 
 export function showRequests() {
   const { classes, classes_left_out: leftOut, not_told_apart: notToldApart } = page.requests;
-  if (classes.length === 0) {
+  if (classes.length === 0 && notToldApart.length === 0) {
     byId('requests').remove();
     document.querySelector('a[href="#requests"]').remove();
     return;
@@ -22,12 +22,10 @@ export function showRequests() {
   if (leftOut > 0) {
     rest.push(`${count(leftOut, 'more kind', 'more kinds')} of requests: -o x.requests.json has them.`);
   }
-  if (notToldApart > 0) {
-    rest.push(`Not counted: ${count(notToldApart, 'time', 'times')} something came for an event loop, and nothing tells for which of its requests.`);
-  }
   byId('requests-body').append(
     ...classes.map((entry, n) => classOf(entry, n === 0)),
-    el('p', { class: 'rest' }, rest.join(' ')));
+    el('p', { class: 'rest' }, rest.join(' ')),
+    ...notToldApart.map((text) => el('p', { class: classes.length === 0 ? '' : 'rest' }, text)));
 }
 
 function classOf(entry, isOpen) {
