@@ -8,7 +8,7 @@ use offwake_recording::{
 
 use crate::{
     draw::{edit, live, recording},
-    fixtures::{EPOLL_WAIT, READ, file, syscall},
+    fixtures::{EPOLL_WAIT, READ, WAIT4, file, syscall},
     requests::find,
 };
 
@@ -149,4 +149,22 @@ fn clients_that_wait_for_one_answer_have_requests() {
     });
     let requests = find(&mut r);
     assert_eq!((requests.classes.len(), listed(&requests)), (1, Vec::new()));
+}
+
+/// 7 creates children, and waits for each of them to exit.
+#[test]
+fn a_child_is_no_request() {
+    let mut r = recording(COUNT * 20);
+    live(&mut r, 7, &"##.....#############".repeat(COUNT), 60);
+    live(&mut r, 60, &"..#####.............".repeat(COUNT), 7);
+    let requests = find(&mut r.clone());
+    assert_eq!(requests.classes.len(), 2, "{requests:#?}");
+    edit(&mut r, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(7)) {
+            wait.syscall = syscall(WAIT4, [60, 0, 0, 0, 0, 0]);
+        }
+    });
+    let requests = find(&mut r);
+    let servers: Vec<&str> = requests.classes.iter().map(|one| one.program.as_str()).collect();
+    assert_eq!(servers, ["thread7"], "{requests:#?}");
 }

@@ -264,7 +264,6 @@ fn address(socket: &SocketEnd, address: &str) -> Option<String> {
 /// Names what a request without an address goes through.
 fn means(cause: Cause) -> &'static str {
     match cause {
-        Cause::Child => "child process",
         Cause::Poll => "socket",
         cause => cause.name(),
     }

@@ -124,6 +124,10 @@ pub(crate) fn find_asked_requests(evidence: SpanInput<'_>) -> AskedRequests {
         if !findings.is_request(wait) || findings.side(wait) == ConnectionSide::Serving {
             continue;
         }
+        // Nobody asks a child: it does what it was created for, and its parent waits until it exits.
+        if (evidence.cause)(wait) == Cause::Child {
+            continue;
+        }
         let Some(place) = evidence.interval(wait) else { continue };
         let legs = findings.legs(wait);
         let (Some(asker), Some(first), Some(last)) = (place.thread, legs.first(), legs.last())
