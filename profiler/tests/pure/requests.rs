@@ -2,7 +2,7 @@
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
-    requests::{RequestAnalysis, RequestClass, Requests},
+    requests::{Excess, Latencies, RequestAnalysis, RequestClass, Requests},
     timeline::Timeline,
 };
 use offwake_recording::{
@@ -143,6 +143,37 @@ fn who_had_the_cpu_in_the_slow_ones_alone_is_what_they_have_more() {
     assert_eq!((excess.fast_mean_ns, excess.excess_ns), (ticks(0), ticks(10)));
     // What 80 takes of each request would not be gained.
     assert_eq!(excess.without.max_ns, ticks(6));
+}
+
+/// Returns latencies of these percentiles; the longest is that of p99.9.
+fn latencies(p50: u64, p90: u64, p99: u64, p999: u64) -> Latencies {
+    let [p50_ns, p90_ns, p99_ns, p999_ns] = [p50, p90, p99, p999].map(ticks);
+    Latencies { mean_ns: p50_ns, p50_ns, p90_ns, p99_ns, p999_ns, max_ns: p999_ns }
+}
+
+#[test]
+fn a_bound_is_of_a_percentile_that_changes() {
+    let requests = find(&mut asks(400, |n| n % 20 < 3));
+    let slow = class_of(&requests, "thread60").slow.clone().expect("enough of them");
+    let now = latencies(1, 10, 20, 30);
+    for (without, expected) in [
+        (latencies(1, 10, 15, 30), Some("p99 would be at least 15.0 ms instead of 20.0 ms")),
+        // Only the longest ones have it.
+        (
+            latencies(1, 10, 20, 25),
+            Some("p99.9 would be at least 25.0 ms instead of 30.0 ms, and p99 would stay near 20.0 ms"),
+        ),
+        // The longest ones have something else.
+        (
+            latencies(1, 5, 20, 30),
+            Some("p90 would be at least 5.00 ms instead of 10.0 ms, and p99 would stay near 20.0 ms"),
+        ),
+        (now, None),
+    ] {
+        let excess = Excess { without, ..slow.excess[0].clone() };
+        let changed = excess.changed_percentile(&now).map(|changed| changed.describe(&now));
+        assert_eq!(changed.as_deref(), expected);
+    }
 }
 
 /// The profile of a band adds up to its mean.

@@ -23,7 +23,7 @@ mod write;
 pub use analysis::RequestAnalysis;
 pub use bands::{BandRange, NotABand};
 pub use model::{
-    CulpritShare, Excess, Latencies, LatencyBucket, Meanwhile,
+    ChangedPercentile, CulpritShare, Excess, Latencies, LatencyBucket, Meanwhile,
     NotToldApartReason, RequestBand, RequestClass, RequestRole, RequestThread, Requests,
     RequestsNotToldApart, SlowRequests, SlowestRequest, StretchState, SummedUpClasses,
     ThreadStretch, UnansweredRequests,

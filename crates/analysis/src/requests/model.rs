@@ -367,3 +367,43 @@ pub struct Excess {
     /// as something else may come to light.
     pub without: Latencies,
 }
+
+/// A percentile that would be lower without a culprit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangedPercentile {
+    /// `p99`, `max`
+    pub name: &'static str,
+    /// What it is.
+    pub now: Nanos,
+    /// What it would at least be.
+    pub least: Nanos,
+}
+
+/// A percentile that drops by less than this part is as good as the same.
+const MIN_CHANGE: f64 = 0.01;
+
+impl Excess {
+    /// Returns the percentile that tells best what it would bring to be rid of the culprit, of a class with these
+    /// latencies: p99; one above it if that stays as it is; else one below. None if none of them changes.
+    #[must_use]
+    pub fn changed_percentile(&self, latency: &Latencies) -> Option<ChangedPercentile> {
+        let percentile = |name, now, least| ChangedPercentile { name, now, least };
+        let without = &self.without;
+        let percentiles = [
+            percentile("p99", latency.p99_ns, without.p99_ns),
+            percentile("p99.9", latency.p999_ns, without.p999_ns),
+            percentile("max", latency.max_ns, without.max_ns),
+            percentile("p90", latency.p90_ns, without.p90_ns),
+            percentile("p50", latency.p50_ns, without.p50_ns),
+        ];
+        percentiles.into_iter().find(ChangedPercentile::is_lower)
+    }
+}
+
+impl ChangedPercentile {
+    fn is_lower(&self) -> bool {
+        let dropped = self.now - self.least;
+        dropped.0 as f64 >= self.now.0 as f64 * MIN_CHANGE
+            && self.now.to_string() != self.least.to_string()
+    }
+}

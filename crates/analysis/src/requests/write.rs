@@ -7,7 +7,7 @@ use offwake_recording::units::Nanos;
 use crate::text;
 
 use super::{
-    Excess, Latencies, Meanwhile, NotToldApartReason, RequestBand, RequestClass,
+    ChangedPercentile, Latencies, Meanwhile, NotToldApartReason, RequestBand, RequestClass,
     Requests, RequestsNotToldApart, SlowRequests, UnansweredRequests,
 };
 
@@ -293,14 +293,25 @@ impl SlowRequests {
                 write_hanging(out, &format!("  {:>22}  ", mean_ns.to_string()), text, width)?;
             }
         }
-        if let Some(Excess { without, .. }) = excess.first() {
-            let (least, now) = (without.p99_ns, latency.p99_ns);
-            let text = format!(
-                "without the first of these, p99 would be at least {least} instead of {now}"
-            );
+        let changed = excess.first().and_then(|first| first.changed_percentile(latency));
+        if let Some(changed) = changed {
+            let text = format!("without the first of these, {}", changed.describe(latency));
             write_hanging(out, "  ", &text, width)?;
         }
         Ok(())
+    }
+}
+
+impl ChangedPercentile {
+    /// `p99 would be at least 2.41 ms instead of 32.1 ms`
+    #[must_use]
+    pub fn describe(&self, latency: &Latencies) -> String {
+        let Self { name, now, least } = self;
+        let unchanged = match *name {
+            "p99" => String::new(),
+            _ => format!(", and p99 would stay near {}", latency.p99_ns),
+        };
+        format!("{name} would be at least {least} instead of {now}{unchanged}")
     }
 }
 

@@ -71,6 +71,8 @@ struct SlowEntry {
     mean_ns: u64,
     fast_mean_ns: u64,
     excess: Vec<ExcessEntry>,
+    /// What a percentile would be without the first of these, in words.
+    bound: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -79,8 +81,6 @@ struct ExcessEntry {
     class: PageClass,
     ns: u64,
     meanwhile: Vec<(String, u64)>,
-    /// What p99 would be at least without it.
-    p99_without_ns: u64,
 }
 
 #[derive(Serialize)]
@@ -135,7 +135,7 @@ fn class_entry(class: &RequestClass, window_start: u64) -> ClassEntry {
             .map(|bucket| [bucket.from_ns.0, bucket.to_ns.0, bucket.count])
             .collect(),
         bands: class.bands.iter().map(band_entry).collect(),
-        slow: class.slow.as_ref().map(slow_entry),
+        slow: class.slow.as_ref().map(|slow| slow_entry(slow, &class.latency)),
         slowest: class.slowest.iter().map(|one| slowest_entry(one, window_start)).collect(),
     }
 }
@@ -181,7 +181,9 @@ fn culprit_class(culprit: &CulpritShare) -> PageClass {
     PageClass::from_kind(culprit.kind, culprit.reason)
 }
 
-fn slow_entry(slow: &SlowRequests) -> SlowEntry {
+fn slow_entry(slow: &SlowRequests, latency: &Latencies) -> SlowEntry {
+    let first = slow.excess.first();
+    let changed = first.and_then(|first| first.changed_percentile(latency));
     SlowEntry {
         from_percentile: slow.from_percentile,
         count: slow.count,
@@ -193,9 +195,9 @@ fn slow_entry(slow: &SlowRequests) -> SlowEntry {
                 class: culprit_class(&one.culprit),
                 ns: one.excess_ns.0,
                 meanwhile: meanwhile_entries(&one.culprit),
-                p99_without_ns: one.without.p99_ns.0,
             })
             .collect(),
+        bound: changed.map(|changed| changed.describe(latency)),
     }
 }
 

@@ -59,15 +59,13 @@ function classOf(entry, isOpen) {
     ...slowestOf(entry));
 }
 
-// What the slow ones have more, and what p99 would be without the first of it.
-function slowOf({ slow, latency }) {
+// What the slow ones have more, and what a percentile would be without the first of it.
+function slowOf({ slow }) {
   if (slow === null) {
     return [el('p', { class: 'rest' }, 'Too few to compare slow ones with fast ones.')];
   }
   const more = slow.mean_ns - slow.fast_mean_ns;
-  const [first] = slow.excess;
-  const without = first === undefined ? [] : [el('p', {},
-    'Without the first of these, p99 would be at least ', el('b', {}, time(first.p99_without_ns)), ` instead of ${time(latency[3])}. `,
+  const without = slow.bound === null ? [] : [el('p', {}, `Without the first of these, ${slow.bound}. `,
     el('span', { class: 'rest' }, 'What hides behind it may show up once it is gone.'))];
   return [
     el('p', {}, `The slow ones (p${slow.from_percentile} and above: ${slow.count.toLocaleString('en')}, ${time(slow.mean_ns)} on average) have `,
