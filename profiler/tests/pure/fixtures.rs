@@ -81,6 +81,7 @@ pub const READ: u32 = 0;
 pub const POLL: u32 = 7;
 pub const CONNECT: u32 = 42;
 pub const RECVFROM: u32 = 45;
+pub const CLONE: u32 = 56;
 pub const WAIT4: u32 = 61;
 pub const FSYNC: u32 = 74;
 pub const FUTEX: u32 = 202;

@@ -8,7 +8,7 @@ use offwake_recording::{
 
 use crate::{
     draw::{edit, live, recording},
-    fixtures::{EPOLL_WAIT, READ, WAIT4, file, syscall},
+    fixtures::{CLONE, EPOLL_WAIT, READ, WAIT4, file, syscall},
     requests::find,
 };
 
@@ -151,7 +151,7 @@ fn clients_that_wait_for_one_answer_have_requests() {
     assert_eq!((requests.classes.len(), listed(&requests)), (1, Vec::new()));
 }
 
-/// 7 creates children, and waits for each of them to exit.
+/// 7 creates children, and waits for each of them to exit, or to run a program of its own.
 #[test]
 fn a_child_is_no_request() {
     let mut r = recording(COUNT * 20);
@@ -159,12 +159,14 @@ fn a_child_is_no_request() {
     live(&mut r, 60, &"..#####.............".repeat(COUNT), 7);
     let requests = find(&mut r.clone());
     assert_eq!(requests.classes.len(), 2, "{requests:#?}");
-    edit(&mut r, |waits| {
-        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(7)) {
-            wait.syscall = syscall(WAIT4, [60, 0, 0, 0, 0, 0]);
-        }
-    });
-    let requests = find(&mut r);
-    let servers: Vec<&str> = requests.classes.iter().map(|one| one.program.as_str()).collect();
-    assert_eq!(servers, ["thread7"], "{requests:#?}");
+    for (number, args) in [(WAIT4, [60, 0, 0, 0, 0, 0]), (CLONE, [0x4100, 0, 0, 0, 0, 0])] {
+        edit(&mut r, |waits| {
+            for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(7)) {
+                wait.syscall = syscall(number, args);
+            }
+        });
+        let requests = find(&mut r);
+        let servers: Vec<&str> = requests.classes.iter().map(|one| one.program.as_str()).collect();
+        assert_eq!(servers, ["thread7"], "{requests:#?}");
+    }
 }

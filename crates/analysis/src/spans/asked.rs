@@ -8,7 +8,11 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::{ConnectionSide, Reason, WakeSource, cause::Cause, is_woken_by_write_space},
+    blame::{
+        ConnectionSide, Reason, WakeSource,
+        cause::{Cause, syscalls},
+        is_woken_by_write_space,
+    },
     timeline::{ThreadIndex, WaitIndex},
 };
 
@@ -125,7 +129,7 @@ pub(crate) fn find_asked_requests(evidence: SpanInput<'_>) -> AskedRequests {
             continue;
         }
         // Nobody asks a child: it does what it was created for, and its parent waits until it exits.
-        if (evidence.cause)(wait) == Cause::Child {
+        if is_for_child(evidence, wait) {
             continue;
         }
         let Some(place) = evidence.interval(wait) else { continue };
@@ -197,6 +201,17 @@ pub(crate) fn waits_for_several(evidence: SpanInput<'_>, wait: WaitIndex) -> boo
         Cause::Poll => !polls_one(),
         _ => false,
     }
+}
+
+/// Returns whether a parent waited until its child exited, or until that runs a program of its own (`vfork`,
+/// `posix_spawn`).
+fn is_for_child(evidence: SpanInput<'_>, wait: WaitIndex) -> bool {
+    let creates_child = || {
+        let syscall = evidence.wait(wait).and_then(|wait| wait.syscall);
+        let name = syscall.as_ref().and_then(syscalls::name);
+        matches!(name, Some("clone" | "clone3" | "fork" | "vfork"))
+    };
+    (evidence.cause)(wait) == Cause::Child || creates_child()
 }
 
 /// Returns whether a wait began before the window, or had not ended when it did.
