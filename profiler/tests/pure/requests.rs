@@ -161,12 +161,16 @@ fn a_bound_is_of_a_percentile_that_changes() {
         // Only the longest ones have it.
         (
             latencies(1, 10, 20, 25),
-            Some("p99.9 would be at least 25.0 ms instead of 30.0 ms, and p99 would stay near 20.0 ms"),
+            Some(
+                "p99.9 would be at least 25.0 ms instead of 30.0 ms, and p99 would stay near 20.0 ms",
+            ),
         ),
         // The longest ones have something else.
         (
             latencies(1, 5, 20, 30),
-            Some("p90 would be at least 5.00 ms instead of 10.0 ms, and p99 would stay near 20.0 ms"),
+            Some(
+                "p90 would be at least 5.00 ms instead of 10.0 ms, and p99 would stay near 20.0 ms",
+            ),
         ),
         (now, None),
     ] {

@@ -20,9 +20,7 @@ use super::{
     bands::{self, BandRange},
     compare::OrderedRequests,
     found::{ClassId, CountedRequests, FoundRequests, Request, UnassignedKey, find_requests},
-    model::{
-        RequestClass, Requests, RequestsNotToldApart, SummedUpClasses, UnansweredRequests,
-    },
+    model::{RequestClass, Requests, RequestsNotToldApart, SummedUpClasses, UnansweredRequests},
     profiles::Profiles,
 };
 

@@ -40,7 +40,11 @@ impl RequestsNotToldApart {
     pub fn describe(&self) -> String {
         let Self { server, serving_end, reason, count, .. } = self;
         let serving_end = text::terminal(serving_end);
-        let waits = if *count == 1 { "1 wait".to_owned() } else { format!("{} waits", with_commas(*count)) };
+        let waits = if *count == 1 {
+            "1 wait".to_owned()
+        } else {
+            format!("{} waits", with_commas(*count))
+        };
         let begin = format!("requests of {server} ({serving_end}) can't be told apart");
         match reason {
             NotToldApartReason::ClientWaitsForSeveral => format!(
@@ -52,9 +56,9 @@ impl RequestsNotToldApart {
             NotToldApartReason::ClientNotSeen => format!(
                 "{begin}: packets ended {waits} of its threads, from other machines or clients that were not seen, and it serves several connections at once"
             ),
-            NotToldApartReason::AskerWaitsForSeveral => format!(
-                "{begin}: it ended {waits} of clients that wait for several things at once"
-            ),
+            NotToldApartReason::AskerWaitsForSeveral => {
+                format!("{begin}: it ended {waits} of clients that wait for several things at once")
+            }
             NotToldApartReason::SidesUnknown => format!(
                 "{server}: others ended {waits} for several things at once ({serving_end}), and nothing tells whether they asked or answered"
             ),

@@ -245,7 +245,8 @@ fn find_served(
 /// Returns whether what ended a wait may be a request. Whoever reads at the other end makes room, and brings nothing.
 fn brings_request(blame: &Blame<'_>, index: WaitIndex) -> bool {
     let wait = blame.recording().waits.get(index.0 as usize);
-    brings_event(blame.wake_source(index)) && wait.is_some_and(|wait| !is_woken_by_write_space(&wait))
+    brings_event(blame.wake_source(index))
+        && wait.is_some_and(|wait| !is_woken_by_write_space(&wait))
 }
 
 /// Returns whether another process or machine may have ended a wait.
