@@ -1,9 +1,10 @@
 # A server with a thread for each connection, and its clients, a process of their own. Says `ready`.
 #
-#     requests.py LOG tcp|unix|pipe none|lock|service|timer
+#     requests.py LOG tcp|unix|pipe none|lock|service|timer|work
 #
 # Each request takes some 5 ms. One of eight meets what is named last: a lock that another thread has while it sleeps, a
-# service that sleeps, a timer of the server's own. LOG gets a line for each request: when it was asked and
+# service that sleeps, a timer of the server's own. With `work`, there is one client, each request has work to do for 2
+# ms, and one of fifty makes a report as well, which is work for 30 ms. LOG gets a line for each request: when it was asked and
 # answered, in nanoseconds of CLOCK_MONOTONIC.
 
 import os
@@ -14,7 +15,8 @@ import threading
 import time
 
 LOG, TRANSPORT, CAUSE = sys.argv[1:4]
-CLIENTS = 4
+CLIENTS = 1 if CAUSE == "work" else 4
+SLOW_ONE_OF = 50 if CAUSE == "work" else 8
 USUAL = 0.005
 SLOW = 0.030
 lock = threading.Lock()
@@ -40,7 +42,24 @@ def slow_service(connection):
         connection.sendall(b"d")
 
 
+def render_page():
+    until = time.thread_time() + 0.002
+    while time.thread_time() < until:
+        pass
+
+
+def make_report():
+    until = time.thread_time() + SLOW
+    while time.thread_time() < until:
+        pass
+
+
 def answer(is_slow, service):
+    if CAUSE == "work":
+        render_page()
+        if is_slow:
+            make_report()
+        return
     time.sleep(USUAL)
     if not is_slow:
         return
@@ -71,7 +90,7 @@ def ask(read, write, log, number):
     while True:
         n += 1
         asked = time.monotonic_ns()
-        write(b"s" if n % 8 == 0 else b"f")
+        write(b"s" if n % SLOW_ONE_OF == 0 else b"f")
         read()
         os.write(log, b"%d %d\n" % (asked, time.monotonic_ns()))
         time.sleep(0.001)

@@ -74,6 +74,7 @@ struct Slow {
 #[derive(Deserialize)]
 struct Excess {
     culprit: Culprit,
+    fast_mean_ns: u64,
     excess_ns: u64,
     without: Latency,
 }
@@ -194,6 +195,39 @@ fn slow_requests_are_those_that_meet_a_service_or_a_timer() -> Result<()> {
     check("tcp", "service", "slow_service")?;
     check("tcp", "timer", "answer")?;
     check("pipe", "timer", "answer")
+}
+
+#[test]
+fn slow_requests_are_those_that_run_a_slow_function() -> Result<()> {
+    let (requests, latencies) = record("tcp", "work")?;
+    let class = class_of_clients(&requests, "tcp")?;
+    let median = *latencies.get(latencies.len() / 2).context("no request")?;
+    let slow = class.slow.as_ref().context("no slow ones")?;
+    let work = || slow.excess.iter().filter(|one| one.culprit.kind == "work");
+    let more: u64 = work().map(|one| one.excess_ns).sum();
+    let in_report = |one: &&Excess| one.culprit.text.contains("make_report");
+    let reports: u64 = work().filter(in_report).map(|one| one.excess_ns).sum();
+    let first = work().next().context("no work")?;
+    let (bound, p50) = (&first.without, class.latency.p50_ns);
+    println!(
+        "| work | clients: {}, p50 {} us | offwake: {}, p50 {} us, p99 {} us | {reports} of {more} ns of work | {} | bound p50 {} us, p99 {} us |",
+        latencies.len(),
+        median / 1_000,
+        class.count,
+        p50 / 1_000,
+        class.latency.p99_ns / 1_000,
+        first.culprit.text,
+        bound.p50_ns / 1_000,
+        bound.p99_ns / 1_000,
+    );
+    ensure!(in_report(&first), "{}", first.culprit.text);
+    ensure!(reports as f64 >= more as f64 * ON_CAUSE, "{reports} of {more} ns");
+    ensure!(first.fast_mean_ns < p50 / 20, "{} in fast ones", first.fast_mean_ns);
+    // What the fast half works is not taken away, and all that makes p99 is.
+    ensure!(is_near(bound.p50_ns, p50, LATENCY), "p50 {} of {p50}", bound.p50_ns);
+    let far = class.latency.p99_ns.saturating_sub(p50);
+    ensure!(bound.p99_ns <= p50 + far / 4, "p99 {} of {}", bound.p99_ns, class.latency.p99_ns);
+    Ok(())
 }
 
 /// A line of the log of `request_queue.py`.

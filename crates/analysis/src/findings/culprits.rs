@@ -1,11 +1,12 @@
 //! What the ends of chains mean, without the way that leads there: what requests are compared by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::{
     blame::{BlameEntryKind, BlameKind, BlamePart, Chains, Reason, StackPairId},
+    label::Label,
     quotas::ThrottledTimes,
     timeline::{NamedThread, ThreadIndex},
 };
@@ -34,7 +35,7 @@ pub(crate) struct Culprit {
 pub(crate) struct CulpritTime {
     pub(crate) thread: ThreadIndex,
     /// Where in its code it worked, if it did.
-    stack: StackPairId,
+    pub(crate) stack: StackPairId,
     pub(crate) time: Nanos,
 }
 
@@ -108,10 +109,19 @@ pub(crate) fn with_culprit_writer<R>(
 }
 
 impl CulpritWriter<'_> {
-    /// Describes what a culprit did in some times of it, for which threads of `waiters` waited for so long each.
+    /// Returns the functions of those stacks in which samples found threads at work, the innermost one first.
+    pub(crate) fn sampled_functions(
+        &mut self,
+        stacks: impl Iterator<Item = StackPairId>,
+    ) -> HashMap<StackPairId, Vec<Label>> {
+        self.writer.meanings.sampled_functions(stacks)
+    }
+
+    /// Describes what a culprit did in some times of it, for which threads of `waiters` waited for so long each. Work
+    /// that is known to be in one function is described as that.
     pub(crate) fn describe(
         &mut self,
-        culprit: &Culprit,
+        (culprit, function): (&Culprit, Option<&Label>),
         times: impl Iterator<Item = CulpritTime>,
         waiters: &BTreeMap<ThreadIndex, Nanos>,
     ) -> FindingHop {
@@ -128,7 +138,9 @@ impl CulpritWriter<'_> {
         }
         let mut root = Node::default();
         waiters.iter().for_each(|(&thread, &time)| root.add(thread, time));
-        self.writer.node_hop(&culprit.node, &node, None, &root)
+        let hop = self.writer.node_hop(&culprit.node, &node, None, &root);
+        let function = function.map(|label| label.function.to_string()).or(hop.function);
+        FindingHop { function, ..hop }
     }
 
     /// Says what a culprit did in one line: `compactor 4260 waits for the disk nvme0n1 (ext4, /) in flush_index`.

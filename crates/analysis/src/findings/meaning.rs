@@ -374,6 +374,28 @@ impl<'a> Meanings<'a> {
         cause::kernel_frames(self.labels.stacks(), kernel).any(|function| function == "do_exit")
     }
 
+    /// Returns the functions of those stacks in which samples found threads at work, the innermost one first; those of
+    /// the kernel where it is in none of the program's.
+    pub(super) fn sampled_functions(
+        &mut self,
+        stacks: impl Iterator<Item = StackPairId>,
+    ) -> HashMap<StackPairId, Vec<Label>> {
+        let sampled = stacks.filter(|stack| self.sampled.contains(stack));
+        let mut sampled: Vec<_> = sampled.map(|stack| (stack, Nanos(0))).collect();
+        self.drop_cut_stacks(&mut sampled);
+        let mut functions = HashMap::new();
+        for (stack, _) in sampled {
+            let (user, kernel) = self.stacks.get(stack);
+            let mut frames: Vec<Label> =
+                self.work_frames(user).into_iter().map(Label::without_line).collect();
+            if frames.is_empty() {
+                frames.extend(self.labels.activity_label(user, kernel));
+            }
+            functions.insert(stack, frames);
+        }
+        functions
+    }
+
     /// Drops stacks that end early in a function that other stacks have with all of its callers: they
     /// tell less than those, and nothing else. Hand-written code often says too little of its frames.
     fn drop_cut_stacks(&mut self, work: &mut Vec<(StackPairId, Nanos)>) {

@@ -174,6 +174,7 @@ fn summarise(
             continue;
         }
         let Some(key) = found.classes.get_index(of_class.class.0 as usize) else { continue };
+        let ordered = ordered.divide_work(writer);
         let mut servers: BTreeMap<ThreadIndex, Nanos> = BTreeMap::new();
         for request in ordered.in_order() {
             *servers.entry(request.server).or_default() += request.service;

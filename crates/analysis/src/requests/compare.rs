@@ -12,6 +12,7 @@ use offwake_recording::units::Nanos;
 use crate::{
     blame::Blame,
     findings::{CulpritTime, CulpritWriter},
+    label::Label,
     text,
     timeline::ThreadIndex,
 };
@@ -24,12 +25,10 @@ use super::{
         CulpritShare, Excess, Latencies, LatencyBucket, Meanwhile, RequestBand, RequestClass,
         SlowRequests, SlowestRequest,
     },
-    profiles::{CulpritId, Profiles, RequestCulprit, RequestPart, SpentOn},
+    profiles::{CulpritId, Profiles, RequestCulprit, SpentOn},
     slowest::{SLOWEST, describe_threads},
+    work_functions::{FunctionId, Speed, WorkFunctions},
 };
-
-/// How long requests were spent on what.
-type Times = HashMap<SpentOn, Nanos, foldhash::fast::RandomState>;
 
 /// The most culprits that are listed of a band, or of what slow requests have more.
 const MAX_CULPRITS: usize = 12;
@@ -47,13 +46,26 @@ const SLOW_FROM: [f64; 2] = [99.0, 90.0];
 pub(super) struct OrderedRequests<'a> {
     blame: &'a Blame<'a>,
     found: &'a FoundRequests,
-    profiles: &'a Profiles,
+    pub(super) profiles: &'a Profiles,
     class: ClassId,
     /// The place of the class's first request among all.
-    first: usize,
+    pub(super) first: usize,
     requests: &'a [Request],
     /// The places of the requests in the class, the shortest one first.
-    order: &'a [usize],
+    pub(super) order: &'a [usize],
+    pub(super) functions: WorkFunctions,
+    /// By the place of a request in the class.
+    pub(super) speeds: Vec<Speed>,
+}
+
+/// The requests of a class that are compared.
+pub(super) struct Compared {
+    /// From which percentile on they are slow.
+    from_percentile: f64,
+    /// The ranks of the fast half.
+    pub(super) fast: Range<usize>,
+    /// The ranks of the slow ones.
+    pub(super) slow: Range<usize>,
 }
 
 impl<'a> OrderedRequests<'a> {
@@ -65,7 +77,9 @@ impl<'a> OrderedRequests<'a> {
     ) -> Self {
         let &RequestsOfClass { class, first, ref order } = of_class;
         let requests = found.answered.get(first..first + order.len()).unwrap_or_default();
-        Self { blame, found, profiles, class, first, requests, order }
+        let functions = WorkFunctions::default();
+        let speeds = vec![Speed::Other; requests.len()];
+        Self { blame, found, profiles, class, first, requests, order, functions, speeds }
     }
 
     /// Says what the requests took, and what for. Whose class it is is left to be filled in.
@@ -93,7 +107,7 @@ impl<'a> OrderedRequests<'a> {
             ns: self.time(),
             latency: Latencies::from_sorted(&latencies),
             service: Latencies::from_sorted(&services),
-            slow: self.describe_slow(&bands, &latencies, writer),
+            slow: self.describe_slow(&latencies, writer),
             bands: bands.iter().map(|band| self.describe_band(band, writer)).collect(),
             histogram: count_by_latency(&latencies),
             slowest: Vec::new(),
@@ -172,26 +186,13 @@ impl OrderedRequests<'_> {
     }
 
     /// Returns the places of some requests in the class.
-    fn places(&self, ranks: Range<usize>) -> &[usize] {
+    pub(super) fn places(&self, ranks: Range<usize>) -> &[usize] {
         self.order.get(ranks).unwrap_or_default()
     }
 
-    fn mean_latency(&self, places: &[usize]) -> Nanos {
+    pub(super) fn mean_latency(&self, places: &[usize]) -> Nanos {
         let requests = places.iter().filter_map(|&n| self.requests.get(n));
         mean(requests.map(Request::latency).sum(), places.len())
-    }
-
-    /// Returns what the time of some requests was spent on.
-    fn times(&self, places: &[usize]) -> Times {
-        let mut times = Times::default();
-        for part in self.parts(places) {
-            *times.entry(self.profiles.spent_on(part)).or_default() += part.time.time;
-        }
-        times
-    }
-
-    fn parts<'s>(&'s self, places: &'s [usize]) -> impl Iterator<Item = &'s RequestPart> {
-        places.iter().flat_map(|&n| self.profiles.parts(self.first + n))
     }
 
     fn describe_band(&self, band: &Band, writer: &mut CulpritWriter<'_>) -> RequestBand {
@@ -249,13 +250,6 @@ impl OrderedRequests<'_> {
             .collect()
     }
 
-    /// Returns how much of a request's time its server worked for others.
-    pub(super) fn queued_time(&self, place: usize) -> Nanos {
-        let parts = self.profiles.parts(self.first + place).iter();
-        let queued = parts.filter(|part| matches!(self.profiles.spent_on(part), SpentOn::Queue(_)));
-        queued.map(|part| part.time.time).sum()
-    }
-
     /// Describes what some requests spent so much time on.
     fn describe_share(
         &self,
@@ -265,7 +259,10 @@ impl OrderedRequests<'_> {
         writer: &mut CulpritWriter<'_>,
     ) -> Option<CulpritShare> {
         match on {
-            SpentOn::Culprit(id) => self.describe_culprit(id, time, places, writer),
+            SpentOn::Culprit(id) => self.describe_culprit((id, None), time, places, writer),
+            SpentOn::InFunction(id, function) => {
+                self.describe_culprit((id, Some(function)), time, places, writer)
+            }
             SpentOn::Queue(class) => self.describe_queue(class, time, places, writer),
         }
     }
@@ -281,13 +278,13 @@ impl OrderedRequests<'_> {
         let key = self.found.classes.get_index(class.0 as usize)?;
         let mut times: HashMap<CulpritId, Nanos> = HashMap::new();
         let queued = self.parts(places);
-        for part in queued.filter(|part| self.profiles.spent_on(part) == SpentOn::Queue(class)) {
+        for part in queued.filter(|part| self.profiles.queued_behind(part) == Some(class)) {
             *times.entry(part.culprit).or_default() += part.time.time;
         }
         let mut times: Vec<(CulpritId, Nanos)> = times.into_iter().collect();
         times.sort_unstable_by_key(|&(culprit, time)| (Reverse(time), culprit));
         let meanwhile: Vec<CulpritShare> = (times.into_iter().take(MAX_MEANWHILE))
-            .filter_map(|(id, time)| self.describe_culprit(id, time, places, writer))
+            .filter_map(|(id, time)| self.describe_all_of_culprit(id, time, places, writer))
             .collect();
         let first = meanwhile.first()?.clone();
         Some(CulpritShare {
@@ -304,12 +301,48 @@ impl OrderedRequests<'_> {
         })
     }
 
-    /// Describes what a culprit did in some requests, of which it took so much time.
+    /// Describes what a culprit did in some requests, in one function or in none of those that its work is divided by.
     fn describe_culprit(
+        &self,
+        (id, function): (CulpritId, Option<FunctionId>),
+        time: Nanos,
+        places: &[usize],
+        writer: &mut CulpritWriter<'_>,
+    ) -> Option<CulpritShare> {
+        let on = function.map_or(SpentOn::Culprit(id), |one| SpentOn::InFunction(id, one));
+        let mut times: Vec<CulpritTime> = Vec::new();
+        for &place in places {
+            for part in self.parts_of(place).iter().filter(|part| part.culprit == id) {
+                self.visit_culprit(place, part, |one, time| {
+                    if one == on {
+                        times.push(CulpritTime { time, ..part.time });
+                    }
+                });
+            }
+        }
+        let label = function.and_then(|function| self.functions.label(function));
+        self.describe_times((id, label), time, (places, times), writer)
+    }
+
+    /// Describes what a culprit did in some requests, whatever function it was in.
+    fn describe_all_of_culprit(
         &self,
         id: CulpritId,
         time: Nanos,
         places: &[usize],
+        writer: &mut CulpritWriter<'_>,
+    ) -> Option<CulpritShare> {
+        let times = self.parts(places).filter(|part| part.culprit == id);
+        let times = times.map(|part| part.time).collect();
+        self.describe_times((id, None), time, (places, times), writer)
+    }
+
+    /// Describes what a culprit did in some requests, of which it took these times.
+    fn describe_times(
+        &self,
+        (id, function): (CulpritId, Option<&Label>),
+        time: Nanos,
+        (places, times): (&[usize], Vec<CulpritTime>),
         writer: &mut CulpritWriter<'_>,
     ) -> Option<CulpritShare> {
         let RequestCulprit { culprit, .. } = self.profiles.culprit(id)?;
@@ -317,9 +350,7 @@ impl OrderedRequests<'_> {
         for request in places.iter().filter_map(|&n| self.requests.get(n)) {
             *waiters.entry(request.thread).or_default() += request.latency();
         }
-        let times = self.parts(places).filter(|part| part.culprit == id);
-        let times = times.map(|part| -> CulpritTime { part.time });
-        let hop = writer.describe(culprit, times, &waiters);
+        let hop = writer.describe((culprit, function), times.into_iter(), &waiters);
         Some(CulpritShare {
             text: CulpritWriter::line(&hop),
             queued_behind: None,
@@ -334,15 +365,11 @@ impl OrderedRequests<'_> {
         })
     }
 
-    /// Compares the slowest requests with the fast half. None if there are too few of either.
-    fn describe_slow(
-        &self,
-        bands: &[Band],
-        latencies: &[Nanos],
-        writer: &mut CulpritWriter<'_>,
-    ) -> Option<SlowRequests> {
-        let [fast, .., slowest] = bands else { return None };
-        let (from, rank) = SLOW_FROM
+    /// Returns which requests are slow, and which ones they are compared with. None if there are too few of either.
+    pub(super) fn compared(&self) -> Option<Compared> {
+        let bands = bands::divide(self.order.len());
+        let [fast, .., slowest] = bands.as_slice() else { return None };
+        let (from_percentile, rank) = SLOW_FROM
             .into_iter()
             .filter_map(|from| {
                 let first = bands.iter().find(|band| band.from >= from)?;
@@ -350,7 +377,23 @@ impl OrderedRequests<'_> {
             })
             .find(|&(_, rank)| self.order.len() - rank >= FEWEST)
             .unwrap_or((slowest.from, slowest.ranks.start));
-        let (fast, slow) = (self.places(fast.ranks.clone()), self.places(rank..self.order.len()));
+        let (fast, slow) = (fast.ranks.clone(), rank..self.order.len());
+        Some(Compared { from_percentile, fast, slow })
+    }
+
+    /// Returns the least that is listed of a difference.
+    pub(super) fn least_excess(&self, difference: Nanos) -> f64 {
+        difference.0 as f64 * MIN_EXCESS
+    }
+
+    /// Compares the slowest requests with the fast half. None if there are too few of either.
+    fn describe_slow(
+        &self,
+        latencies: &[Nanos],
+        writer: &mut CulpritWriter<'_>,
+    ) -> Option<SlowRequests> {
+        let Compared { from_percentile, fast, slow } = self.compared()?;
+        let (fast, slow) = (self.places(fast), self.places(slow));
         let (fast_mean, slow_mean) = (self.mean_latency(fast), self.mean_latency(slow));
         let (fast_times, slow_times) = (self.times(fast), self.times(slow));
         let in_fast =
@@ -358,7 +401,7 @@ impl OrderedRequests<'_> {
         let mut excess: Vec<(SpentOn, Nanos, Nanos)> = (slow_times.iter())
             .map(|(&on, &time)| (on, time, mean(time, slow.len()) - in_fast(on)))
             .collect();
-        let least = (slow_mean - fast_mean).0 as f64 * MIN_EXCESS;
+        let least = self.least_excess(slow_mean - fast_mean);
         excess.retain(|&(_, _, more)| more > Nanos(0) && more.0 as f64 >= least);
         excess.sort_unstable_by_key(|&(on, _, more)| (Reverse(more), on));
         excess.truncate(MAX_CULPRITS);
@@ -373,7 +416,7 @@ impl OrderedRequests<'_> {
             })
             .collect();
         Some(SlowRequests {
-            from_percentile: from,
+            from_percentile,
             count: slow.len() as u64,
             mean_ns: slow_mean,
             fast_mean_ns: fast_mean,
@@ -384,7 +427,7 @@ impl OrderedRequests<'_> {
     /// Returns how long requests would take if a culprit had taken no time of any. `latencies` are in order.
     fn latencies_without(&self, on: SpentOn, latencies: &[Nanos]) -> Latencies {
         let mut without: Vec<Nanos> = (self.order.iter().zip(latencies))
-            .map(|(&n, latency)| *latency - self.profiles.time_of(self.first + n, on))
+            .map(|(&n, latency)| *latency - self.time_of(n, on))
             .collect();
         without.sort_unstable();
         Latencies::from_sorted(&without)

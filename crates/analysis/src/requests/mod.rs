@@ -16,8 +16,10 @@ mod not_told_apart;
 mod profiles;
 mod queue;
 mod slowest;
+mod spent_time;
 mod table;
 mod turns;
+mod work_functions;
 mod write;
 
 pub use analysis::RequestAnalysis;

@@ -1,10 +1,12 @@
 //! What each request's time was spent on.
 
+use std::collections::HashMap;
+
 use indexmap::IndexSet;
-use offwake_recording::units::{Nanos, Timestamp};
+use offwake_recording::units::Timestamp;
 
 use crate::{
-    blame::{Blame, StackPairId},
+    blame::{Blame, BlameEntryKind, StackPairId},
     findings::{Culprit, CulpritTime, WaitMeanings},
     timeline::ThreadIndex,
 };
@@ -12,6 +14,7 @@ use crate::{
 use super::{
     found::{ClassId, Request},
     queue::{QueuedStretch, Queues},
+    work_functions::FunctionId,
 };
 
 /// How many requests a thread takes on at a time.
@@ -34,8 +37,10 @@ type Culprits = IndexSet<RequestCulprit, foldhash::fast::RandomState>;
 /// What requests are compared by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum SpentOn {
-    /// What somebody did for the request itself.
+    /// What somebody did for the request itself; of work that is divided by function, the rest.
     Culprit(CulpritId),
+    /// Work of that program in a function.
+    InFunction(CulpritId, FunctionId),
     /// The request lay in its socket while the server worked on requests of this class.
     Queue(ClassId),
 }
@@ -51,6 +56,8 @@ pub(super) struct RequestPart {
 #[derive(Debug, Default)]
 pub(super) struct Profiles {
     culprits: Culprits,
+    /// The first of those culprits that differ from this one in what was queued behind them alone.
+    first_alike: Vec<CulpritId>,
     parts: Vec<RequestPart>,
     /// Where the parts of each request end. They begin where those of the one before end.
     ends: Vec<usize>,
@@ -117,6 +124,7 @@ impl Profiles {
             }));
             profiles.parts.extend(parts);
         }
+        profiles.first_alike = find_first_alike(&profiles.culprits);
         profiles
     }
 
@@ -127,31 +135,35 @@ impl Profiles {
         self.parts.get(begin.unwrap_or(0)..end).unwrap_or_default()
     }
 
-    /// Returns what a part of a request was spent on.
-    pub(super) fn spent_on(&self, part: &RequestPart) -> SpentOn {
-        let queued = self.culprit(part.culprit).and_then(|culprit| culprit.queued_behind);
-        queued.map_or(SpentOn::Culprit(part.culprit), SpentOn::Queue)
+    /// Returns the class of the requests that the server worked on in a part of a request that lay in its socket.
+    pub(super) fn queued_behind(&self, part: &RequestPart) -> Option<ClassId> {
+        self.culprit(part.culprit).and_then(|culprit| culprit.queued_behind)
+    }
+
+    /// Returns the same culprit for all parts that it has, whether requests lay in their sockets meanwhile or not.
+    pub(super) fn first_alike(&self, culprit: CulpritId) -> CulpritId {
+        self.first_alike.get(culprit.0 as usize).copied().unwrap_or(culprit)
+    }
+
+    /// Returns whether a culprit's time is work.
+    pub(super) fn is_work(&self, culprit: CulpritId) -> bool {
+        let kind = self.culprit(culprit).map(|known| known.culprit.kind());
+        kind == Some(BlameEntryKind::Work)
     }
 
     /// Returns a culprit by its id.
     pub(super) fn culprit(&self, id: CulpritId) -> Option<&RequestCulprit> {
         self.culprits.get_index(id.0 as usize)
     }
+}
 
-    /// Returns how much of a request's time would not have been without something. Without a culprit, servers would
-    /// not have been held up by it while other requests lay in their sockets either.
-    pub(super) fn time_of(&self, request: usize, on: SpentOn) -> Nanos {
-        let is_of_culprit = |part: &RequestPart| match on {
-            SpentOn::Queue(_) => false,
-            SpentOn::Culprit(id) => {
-                let culprit = |id| self.culprit(id).map(|known| &known.culprit);
-                part.culprit == id || culprit(part.culprit) == culprit(id)
-            }
-        };
-        let parts = self.parts(request).iter();
-        let parts = parts.filter(|part| self.spent_on(part) == on || is_of_culprit(part));
-        parts.map(|part| part.time.time).sum()
-    }
+/// Returns for each culprit the first one that is the same but for what was queued behind it.
+fn find_first_alike(culprits: &Culprits) -> Vec<CulpritId> {
+    let mut first: HashMap<&Culprit, CulpritId> = HashMap::new();
+    let ids = (0..).map(CulpritId);
+    (culprits.iter().zip(ids))
+        .map(|(RequestCulprit { culprit, .. }, id)| *first.entry(culprit).or_insert(id))
+        .collect()
 }
 
 /// A stretch of a request's time, and the thread whose time it is.

@@ -43,7 +43,8 @@ impl RequestAnalysis {
             |thread: ThreadIndex| timeline.thread(thread).map(|thread| (thread.tgid, thread.tid));
         with_culprit_writer(WaitMeanings::new(blame), |writer| {
             for (of_class, class) in self.classes.iter().zip(&self.summary().classes) {
-                let ordered = OrderedRequests::new(blame, &self.found, &self.profiles, of_class);
+                let ordered = OrderedRequests::new(blame, &self.found, &self.profiles, of_class)
+                    .divide_work(writer);
                 let culprits = ordered.describe_main_culprits(writer);
                 let bands = bands::divide(of_class.order.len());
                 let names: Vec<String> = bands.iter().map(bands::Band::name).collect();
