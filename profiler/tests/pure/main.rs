@@ -80,6 +80,7 @@ mod recordings;
 #[cfg(target_arch = "x86_64")]
 mod replay;
 mod report_limit;
+mod request_culprits;
 mod request_functions;
 mod request_queues;
 mod requests;

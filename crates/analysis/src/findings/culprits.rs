@@ -13,6 +13,7 @@ use crate::{
 
 use super::{
     describe::Words,
+    less_known::is_less_known,
     model::FindingHop,
     programs::ProgramId,
     sleep_lengths::SleepLengths,
@@ -74,6 +75,13 @@ impl Culprit {
     /// Returns what the culprit did: `work`, `cpu_queue`, `disk`, …
     pub(crate) fn kind(&self) -> BlameEntryKind {
         self.node.end.map_or(BlameEntryKind::Unattributed, |end| end.kind)
+    }
+
+    /// Returns whether a culprit is the same as another but for how it slept, of which less is known.
+    pub(crate) fn is_less_known_than(&self, other: &Self) -> bool {
+        let ends = |culprit: &Self| (culprit.node.program, culprit.node.end, culprit.holder);
+        let sleeps = self.node.slept.as_ref().zip(other.node.slept.as_ref());
+        ends(self) == ends(other) && sleeps.is_some_and(|(less, more)| is_less_known(less, more))
     }
 
     /// Returns why it is not known, if it is not.
@@ -141,6 +149,10 @@ impl CulpritWriter<'_> {
         let hop = self.writer.node_hop(&culprit.node, &node, None, &root);
         let function = function.map(|label| label.function.to_string()).or(hop.function);
         FindingHop { function, ..hop }
+    }
+
+    pub(super) fn words(&self) -> &Words<'_> {
+        &self.writer.words
     }
 
     /// Says what a culprit did in one line: `compactor 4260 waits for the disk nvme0n1 (ext4, /) in flush_index`.

@@ -128,7 +128,7 @@ fn join_less_known_children(node: &mut Node) {
 
 /// Returns whether two sleeps are the same but for the function, and that of `meaning` tells less: it is the kernel's
 /// or none at all, or what an interpreter called where the other one is a function of the script.
-fn is_less_known(meaning: &SleepMeaning, more: &SleepMeaning) -> bool {
+pub(super) fn is_less_known(meaning: &SleepMeaning, more: &SleepMeaning) -> bool {
     // Most pairs of a program's waits differ in that already, and a comparison of the rest makes copies.
     let Some(function) = more.label.as_ref().filter(|_| meaning.cause == more.cause) else {
         return false;

@@ -19,6 +19,7 @@ mod condition_waits;
 mod connection_peer;
 mod coroutines;
 mod cpu_holders;
+mod culprit_ways;
 mod culprits;
 mod deadlocks;
 mod describe;
@@ -56,6 +57,7 @@ mod write;
 
 pub use blocked_loops::EventLoop;
 pub use coroutines::Coroutines;
+pub(crate) use culprit_ways::CulpritWay;
 pub(crate) use culprits::{
     Culprit, CulpritTime, CulpritWriter, ServerProgram, with_culprit_writer,
 };

@@ -25,7 +25,7 @@ use super::{
         CulpritShare, Excess, Latencies, LatencyBucket, Meanwhile, RequestBand, RequestClass,
         SlowRequests, SlowestRequest,
     },
-    profiles::{CulpritId, Profiles, RequestCulprit, SpentOn},
+    profiles::{CulpritId, Profiles, RequestCulprit, SpentOn, WayId},
     slowest::{SLOWEST, describe_threads},
     work_functions::{FunctionId, Speed, WorkFunctions},
 };
@@ -296,6 +296,7 @@ impl OrderedRequests<'_> {
             meanwhile: (meanwhile.into_iter())
                 .map(|share| Meanwhile { text: share.text, mean_ns: share.mean_ns })
                 .collect(),
+            held_up: None,
             mean_ns: mean(time, places.len()),
             ..first
         })
@@ -310,12 +311,12 @@ impl OrderedRequests<'_> {
         writer: &mut CulpritWriter<'_>,
     ) -> Option<CulpritShare> {
         let on = function.map_or(SpentOn::Culprit(id), |one| SpentOn::InFunction(id, one));
-        let mut times: Vec<CulpritTime> = Vec::new();
+        let mut times: Vec<(CulpritTime, WayId)> = Vec::new();
         for &place in places {
             for part in self.parts_of(place).iter().filter(|part| part.culprit == id) {
                 self.visit_culprit(place, part, |one, time| {
                     if one == on {
-                        times.push(CulpritTime { time, ..part.time });
+                        times.push((CulpritTime { time, ..part.time }, part.way));
                     }
                 });
             }
@@ -333,7 +334,7 @@ impl OrderedRequests<'_> {
         writer: &mut CulpritWriter<'_>,
     ) -> Option<CulpritShare> {
         let times = self.parts(places).filter(|part| part.culprit == id);
-        let times = times.map(|part| part.time).collect();
+        let times = times.map(|part| (part.time, part.way)).collect();
         self.describe_times((id, None), time, (places, times), writer)
     }
 
@@ -342,7 +343,7 @@ impl OrderedRequests<'_> {
         &self,
         (id, function): (CulpritId, Option<&Label>),
         time: Nanos,
-        (places, times): (&[usize], Vec<CulpritTime>),
+        (places, times): (&[usize], Vec<(CulpritTime, WayId)>),
         writer: &mut CulpritWriter<'_>,
     ) -> Option<CulpritShare> {
         let RequestCulprit { culprit, .. } = self.profiles.culprit(id)?;
@@ -350,11 +351,15 @@ impl OrderedRequests<'_> {
         for request in places.iter().filter_map(|&n| self.requests.get(n)) {
             *waiters.entry(request.thread).or_default() += request.latency();
         }
-        let hop = writer.describe((culprit, function), times.into_iter(), &waiters);
+        let ways = times.iter().map(|(time, way)| (self.profiles.way(*way), time.time));
+        let held_up = writer.describe_way(ways);
+        let times = times.iter().map(|&(time, _)| time);
+        let hop = writer.describe((culprit, function), times, &waiters);
         Some(CulpritShare {
             text: CulpritWriter::line(&hop),
             queued_behind: None,
             meanwhile: Vec::new(),
+            held_up,
             program: hop.program,
             pid: hop.pid,
             thread_name: hop.thread_name,

@@ -11,6 +11,7 @@ mod analysis;
 mod bands;
 mod compare;
 mod found;
+mod less_known;
 mod model;
 mod not_told_apart;
 mod profiles;

@@ -318,6 +318,9 @@ pub struct CulpritShare {
     pub queued_behind: Option<String>,
     /// What the server did meanwhile, the most first; three at most.
     pub meanwhile: Vec<Meanwhile>,
+    /// Who waited for it, and what for: the first one on the way that waited for a lock, else the one that waited for it
+    /// itself. None if that was who asked, or if there was no way that more than half of the time came by.
+    pub held_up: Option<String>,
     /// The program.
     pub program: String,
     /// The process, if it was one only.

@@ -7,12 +7,13 @@ use offwake_recording::units::Timestamp;
 
 use crate::{
     blame::{Blame, BlameEntryKind, StackPairId},
-    findings::{Culprit, CulpritTime, WaitMeanings},
+    findings::{Culprit, CulpritTime, CulpritWay, WaitMeanings},
     timeline::ThreadIndex,
 };
 
 use super::{
     found::{ClassId, Request},
+    less_known::find_better_known,
     queue::{QueuedStretch, Queues},
     work_functions::FunctionId,
 };
@@ -34,6 +35,16 @@ pub(super) struct RequestCulprit {
 
 type Culprits = IndexSet<RequestCulprit, foldhash::fast::RandomState>;
 
+type Ways = IndexSet<CulpritWay, foldhash::fast::RandomState>;
+
+/// Identifies a way within one [`Profiles`]; or says that there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WayId(u32);
+
+impl WayId {
+    const NONE: Self = Self(u32::MAX);
+}
+
 /// What requests are compared by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum SpentOn {
@@ -50,6 +61,8 @@ pub(super) enum SpentOn {
 pub(super) struct RequestPart {
     pub(super) culprit: CulpritId,
     pub(super) time: CulpritTime,
+    /// Who waited for the culprit.
+    pub(super) way: WayId,
 }
 
 /// What the time of requests was spent on.
@@ -58,6 +71,7 @@ pub(super) struct Profiles {
     culprits: Culprits,
     /// The first of those culprits that differ from this one in what was queued behind them alone.
     first_alike: Vec<CulpritId>,
+    ways: Ways,
     parts: Vec<RequestPart>,
     /// Where the parts of each request end. They begin where those of the one before end.
     ends: Vec<usize>,
@@ -87,10 +101,12 @@ impl Profiles {
                         let (parts, chains) = walker.walk_time(thread, from, to, stack);
                         for part in parts {
                             let (culprit, time) = Culprit::find(meanings, own, part, chains);
+                            let way = CulpritWay::find(meanings, own, part.chain, chains);
+                            let way = way.map_or(WayId::NONE, |way| visitor.number_way(way));
                             let culprit = RequestCulprit { culprit, queued_behind };
                             let (index, _) = visitor.culprits.insert_full(culprit);
-                            let culprit = CulpritId(u32::try_from(index).unwrap_or(u32::MAX));
-                            chunk.parts.push(RequestPart { culprit, time });
+                            let culprit = CulpritId(number(index));
+                            chunk.parts.push(RequestPart { culprit, time, way });
                         }
                     }
                     chunk.counts.push(chunk.parts.len() - begin);
@@ -104,11 +120,15 @@ impl Profiles {
             let ids: Vec<CulpritId> = (visitor.culprits.into_iter())
                 .map(|culprit| {
                     let (index, _) = profiles.culprits.insert_full(culprit);
-                    CulpritId(u32::try_from(index).unwrap_or(u32::MAX))
+                    CulpritId(number(index))
                 })
+                .collect();
+            let ways: Vec<WayId> = (visitor.ways.into_iter())
+                .map(|way| WayId(number(profiles.ways.insert_full(way).0)))
                 .collect();
             chunks.extend(visitor.chunks.into_iter().map(|mut chunk| {
                 for part in &mut chunk.parts {
+                    part.way = ways.get(part.way.0 as usize).copied().unwrap_or(WayId::NONE);
                     part.culprit =
                         ids.get(part.culprit.0 as usize).copied().unwrap_or(part.culprit);
                 }
@@ -125,7 +145,45 @@ impl Profiles {
             profiles.parts.extend(parts);
         }
         profiles.first_alike = find_first_alike(&profiles.culprits);
+        profiles.join_less_known();
         profiles
+    }
+
+    /// Gives the parts of culprits to others that are the same ones, and of which more is known.
+    fn join_less_known(&mut self) {
+        let better_known = find_better_known(self);
+        if better_known.is_empty() {
+            return;
+        }
+        let Self { culprits, first_alike, parts, .. } = self;
+        for part in parts {
+            let first = first_alike.get(part.culprit.0 as usize);
+            let more = first.and_then(|first| better_known.get(first));
+            let known = |id: CulpritId| culprits.get_index(id.0 as usize);
+            if let Some((less, more)) = known(part.culprit).zip(more.and_then(|&more| known(more)))
+            {
+                let culprit = more.culprit.clone();
+                let joined = RequestCulprit { culprit, queued_behind: less.queued_behind };
+                part.culprit = CulpritId(number(culprits.insert_full(joined).0));
+            }
+        }
+        self.first_alike = find_first_alike(&self.culprits);
+    }
+
+    /// Returns the parts of all requests.
+    pub(super) fn all_parts(&self) -> &[RequestPart] {
+        &self.parts
+    }
+
+    /// Returns the culprits that differ in more than what was queued behind them.
+    pub(super) fn distinct_culprits(&self) -> impl Iterator<Item = CulpritId> {
+        let ids = (0..).map(CulpritId).zip(&self.first_alike);
+        ids.filter(|&(id, first)| id == *first).map(|(id, _)| id)
+    }
+
+    /// Returns the way by which a part came to its culprit.
+    pub(super) fn way(&self, id: WayId) -> Option<&CulpritWay> {
+        self.ways.get_index(id.0 as usize)
     }
 
     /// Returns the parts of the request in this place.
@@ -198,7 +256,19 @@ fn divide(
 #[derive(Default)]
 struct Visitor {
     culprits: Culprits,
+    ways: Ways,
     chunks: Vec<Chunk>,
+}
+
+impl Visitor {
+    fn number_way(&mut self, way: CulpritWay) -> WayId {
+        WayId(number(self.ways.insert_full(way).0))
+    }
+}
+
+/// Numbers the places of a set.
+fn number(place: usize) -> u32 {
+    u32::try_from(place).unwrap_or(u32::MAX)
 }
 
 /// The parts of the requests of one chunk.

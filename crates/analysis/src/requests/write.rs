@@ -289,6 +289,9 @@ impl SlowRequests {
             let behind = if meanwhile.is_empty() { "" } else { ", while" };
             let text = format!("{}{behind}", one.culprit.text);
             write_hanging(out, &format!("  {:>10}  ", one.excess_ns.to_string()), &text, width)?;
+            if let Some(held_up) = &one.culprit.held_up {
+                write_hanging(out, &" ".repeat(16), &format!("held up: {held_up}"), width)?;
+            }
             for Meanwhile { text, mean_ns } in meanwhile {
                 write_hanging(out, &format!("  {:>22}  ", mean_ns.to_string()), text, width)?;
             }

@@ -62,6 +62,7 @@ struct PartEntry {
     class: PageClass,
     ns: u64,
     meanwhile: Vec<(String, u64)>,
+    held_up: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -81,6 +82,7 @@ struct ExcessEntry {
     class: PageClass,
     ns: u64,
     meanwhile: Vec<(String, u64)>,
+    held_up: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -166,6 +168,7 @@ fn part_entries(culprits: &[CulpritShare], other_ns: u64) -> (Vec<PartEntry>, u6
         class: culprit_class(culprit),
         ns: culprit.mean_ns.0,
         meanwhile: meanwhile_entries(culprit),
+        held_up: culprit.held_up.as_deref().map(sanitise),
     };
     let rest: u64 = rest.iter().map(|culprit| culprit.mean_ns.0).sum();
     (shown.iter().map(part).collect(), other_ns + rest)
@@ -195,6 +198,7 @@ fn slow_entry(slow: &SlowRequests, latency: &Latencies) -> SlowEntry {
                 class: culprit_class(&one.culprit),
                 ns: one.excess_ns.0,
                 meanwhile: meanwhile_entries(&one.culprit),
+                held_up: one.culprit.held_up.as_deref().map(sanitise),
             })
             .collect(),
         bound: changed.map(|changed| changed.describe(latency)),

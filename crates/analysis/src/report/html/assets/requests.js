@@ -82,12 +82,13 @@ function bars(parts, whole) {
 
 function bar(part, whole) {
   const length = Math.min(100, (part.ns * 100) / Math.max(1, whole));
+  const heldUp = part.held_up === null ? [] : [el('small', {}, `held up: ${part.held_up}`)];
   const meanwhile = part.meanwhile.map(([text, ns]) => el('small', {}, `${time(ns)} ${text}`));
   return el('li', {},
     el('span', { class: 'number' }, time(part.ns)),
     el('span', { class: 'share', 'aria-hidden': 'true' },
       place(el('i', { class: `c-${CLASSES[part.class].key}` }), { width: `${length}%` })),
-    el('span', {}, part.text, meanwhile.length > 0 ? ', while' : '', ...meanwhile));
+    el('span', {}, part.text, ...heldUp, meanwhile.length > 0 ? ', while' : '', ...meanwhile));
 }
 
 function profileOf(band) {
