@@ -9,7 +9,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedChild, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks,
     ClosedBy, CpuQuota, DetailStep, DetailStretch, DeviceKind, DiskUse, End, FileId, FileKind,
-    Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta,
+    Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Marker, MarkerKind, Meta,
     Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PollEvents, Preemption,
     ProcessInfo, QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
     StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall, SyscallTable,
@@ -66,6 +66,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         detail: many(u, 3, detail)?,
         summed: many(u, 8, summed)?,
         disk_uses: many(u, 3, disk_use)?,
+        markers: many(u, 8, marker)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -78,6 +79,17 @@ fn slice(u: Bytes) -> Result<Slice> {
     slice.loss.unanswered = many(u, 2, unanswered)?;
     slice.loss.ring_full = maybe(u, |u| Ok((time(u)?, time(u)?)))?;
     Ok(slice)
+}
+
+fn marker(u: Bytes) -> Result<Marker> {
+    Ok(Marker {
+        at: time(u)?,
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        kind: choose(u, &[MarkerKind::Begin, MarkerKind::End, MarkerKind::Instant])?,
+        track: choose(u, &["A", "B"])?.into(),
+        name: text(u)?.into(),
+    })
 }
 
 fn filesystem(u: Bytes) -> Result<Filesystem> {

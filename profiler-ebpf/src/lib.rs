@@ -14,6 +14,7 @@
 //! | [`syscalls`] | the table of what each syscall's arguments refer to |
 //! | [`loss`], [`stack_counts`] | counters: what was lost, and how stacks were obtained |
 //! | [`detail`], [`run_costs`] | how much detail is recorded, and what the programs cost |
+//! | [`marker`] | what programs mark in their own code |
 //! | [`disk_use`] | how much each process reads from block devices, and writes to them |
 //! | [`run_queue_clock`] | how the scheduler's clock is compared with that of the records |
 //! | [`code_epoch`] | when a return address may begin to stand for other code |
@@ -29,6 +30,7 @@ pub mod config;
 pub mod detail;
 pub mod disk_use;
 pub mod loss;
+pub mod marker;
 pub mod offsets;
 pub mod own_processes;
 pub mod python;

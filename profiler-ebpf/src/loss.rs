@@ -50,6 +50,12 @@ pub enum Loss {
     ThreadsFull = 19,
     /// The copy of a user stack found no room in the copies' ring.
     RingFullCopy = 20,
+    /// A marker's record found no room in the ring.
+    RingFullMarker = 21,
+    /// A marker's name could not be read: its page was not in memory, or there is no such address.
+    MarkerUnreadable = 22,
+    /// A marker beyond [`MAX_PER_SECOND`](crate::marker::MAX_PER_SECOND).
+    MarkerOverRate = 23,
 }
 
 /// The loss of a record that found no room in its ring.
@@ -99,7 +105,7 @@ impl RingLoss {
 }
 
 /// How many kinds of loss there are.
-pub const LOSS_KINDS: usize = 21;
+pub const LOSS_KINDS: usize = 24;
 
 /// One CPU's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +127,6 @@ impl Default for LossCounters {
 
 const _: () = {
     assert!(size_of::<LossCounters>() == (LOSS_KINDS + 2) * 8);
-    assert!(Loss::RingFullCopy as usize + 1 == LOSS_KINDS);
+    assert!(Loss::MarkerOverRate as usize + 1 == LOSS_KINDS);
     assert!(RingLoss::MASK < LOSS_KINDS);
 };

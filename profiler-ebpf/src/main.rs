@@ -22,6 +22,7 @@
 //! | `irq_work_entry`, `irq_work_exit` | `enter_system`, `leave_system` |
 //! | `clock`, a perf event | `sample::on_clock_tick` |
 //! | `block_bio_queue`, `writeback_dirty_folio` | `disk_use::on_submit`, `on_dirty_folio` |
+//! | `faccessat2`, a function, else `sys_enter` | `marker::on_faccessat2` |
 //! | `tg_throttle_down`, `tg_unthrottle_up`, functions | `throttle::on_throttle`, `on_unthrottle` |
 //! | `survey`, a task iterator | `survey::survey_thread` |
 //!
@@ -41,6 +42,7 @@
 //! - `tg_throttle_down` and `tg_unthrottle_up` keep when CPU quotas were used up and refilled.
 //! - `block_bio_queue` and `writeback_dirty_folio` count what each process reads from block devices,
 //!   and writes to them.
+//! - `faccessat2` or `sys_enter` sends the markers that programs set in their own code.
 //! - `clock` sends the stacks of the thread that is on the CPU.
 //! - `survey` sends every thread's properties and open waits as the window opens, as it closes, and
 //!   for a snapshot. Before the window it also finds the target's children.
@@ -70,11 +72,13 @@ mod entry {
         macros::{btf_tracepoint, fentry, perf_event},
         programs::{BtfTracePointContext, FEntryContext, PerfEventContext},
     };
-    use profiler_ebpf::{record::system_vector, run_costs::Group};
+    use profiler_ebpf::{marker::FACCESSAT2, record::system_vector, run_costs::Group};
 
     use crate::programs::{
-        code_epoch, disk_use, interrupt_context, lifecycle, run_costs, sample, survey, switch,
-        task::Task, throttle, waking,
+        code_epoch, disk_use, interrupt_context, lifecycle, marker, run_costs, sample, survey,
+        switch,
+        task::{Registers, Task},
+        throttle, waking,
     };
 
     /// `(bool preempt, prev, next[, unsigned int prev_state])`, the last since 5.18:
@@ -279,6 +283,26 @@ mod entry {
     #[fentry(function = "tg_unthrottle_up")]
     fn tg_unthrottle_up(ctx: FEntryContext) -> i32 {
         throttle::on_unthrottle(ctx.arg(0), ctx.arg(1));
+        0
+    }
+
+    /// `long __x64_sys_faccessat2(const struct pt_regs *regs)`, or the same of another machine: the loader
+    /// says which function that is.
+    /// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/asm/syscall_wrapper.h#L75>
+    #[fentry(function = "__x64_sys_faccessat2")]
+    fn faccessat2(ctx: FEntryContext) -> i32 {
+        marker::on_faccessat2(Registers::from_arg(ctx.arg(0)));
+        0
+    }
+
+    /// `(struct pt_regs *regs, long id)`, at every syscall of the machine: attached only if the user wants
+    /// markers whatever they cost.
+    /// <https://github.com/torvalds/linux/blob/v6.12/include/trace/events/syscalls.h#L17>
+    #[btf_tracepoint(function = "sys_enter")]
+    fn sys_enter(ctx: BtfTracePointContext) -> i32 {
+        if ctx.arg::<u64>(1) == FACCESSAT2 && !Task::current().is_in_compat_syscall() {
+            marker::on_faccessat2(Registers::from_arg(ctx.arg(0)));
+        }
         0
     }
 

@@ -40,6 +40,8 @@ pub mod kind {
     pub const THROTTLE: u16 = 8;
     /// [`super::SummedRecord`]
     pub const SUMMED: u16 = 9;
+    /// [`MarkerRecord`](crate::marker::MarkerRecord)
+    pub const MARKER: u16 = 12;
 }
 
 /// In what context a wake was made ([`Wake::context`]).

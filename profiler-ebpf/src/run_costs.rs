@@ -21,10 +21,12 @@ pub enum Group {
     Life = 5,
     /// The programs that count what is read from disks, and written to them.
     Disk = 6,
+    /// The program that records markers. Calls that are none are not counted.
+    Marker = 7,
 }
 
 /// How many groups there are.
-pub const GROUPS: usize = 7;
+pub const GROUPS: usize = 8;
 
 /// After so many runs of a frequent program, on average, one is timed; a power of two.
 pub const TIMED_ONE_IN: u32 = 64;
@@ -63,6 +65,6 @@ pub struct RunCosts {
 
 const _: () = {
     assert!(size_of::<RunCosts>() == GROUPS * 40);
-    assert!(Group::Disk as usize + 1 == GROUPS);
+    assert!(Group::Marker as usize + 1 == GROUPS);
     assert!(TIMED_ONE_IN.is_power_of_two());
 };

@@ -14,6 +14,7 @@ mod interned;
 mod interrupt;
 mod lock_owner;
 pub mod loss;
+mod marker;
 mod memory;
 mod order;
 mod pipe_holder;
@@ -46,6 +47,7 @@ pub use interned::{Id, Interned};
 pub use interrupt::{DeviceKind, InterruptInfo};
 pub use lock_owner::{LockKind, LockOwner};
 pub use loss::LossTotals;
+pub use marker::{Marker, MarkerKind};
 pub use pipe_holder::{PipeEnds, PipeHolder};
 pub use process::{CgroupInfo, ProcessInfo};
 pub use profiler_cost::{HalfCounts, ProfilerCost, ProgramTime, StackCounts};
@@ -246,6 +248,9 @@ pub struct Recording {
     pub filesystems: BTreeMap<u32, Filesystem>,
     /// What each process read from block devices and wrote to them. Empty in a snapshot.
     pub disk_uses: Vec<DiskUse>,
+    /// What programs marked in their own code. Some come from just before the window: they say in which
+    /// ranges threads were as it opened.
+    pub markers: Vec<Marker>,
     /// How much detail was recorded, and what that cost, in order of time.
     pub detail: Vec<DetailStretch>,
     /// The clocks, read every second or so.
@@ -276,6 +281,7 @@ impl Recording {
         self.thread_events.sort_by_key(|thread_event| (thread_event.at, thread_event.tid));
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));
         self.samples.sort_by_key(|sample| (sample.at, sample.tid));
+        self.markers.sort_by_key(|marker| (marker.at, marker.tid));
         self.detail.sort_by_key(|stretch| (stretch.from, stretch.until));
         self.processes.sort_by_key(|process| (process.tgid, process.at));
     }

@@ -25,6 +25,7 @@ use super::{
     budget::StackBudget,
     frame_slots::{SlotSearch, StackTop},
     interrupt_context::InterruptContext,
+    marker::MarkerRate,
     python::FrameWords,
     task_local::TaskLocal,
     throttle::QueueThrottles,
@@ -231,3 +232,7 @@ pub static DISK_USERS_MET: Array<u64, 1> = Array::new();
 /// looked up.
 #[btf_map]
 pub static LAST_UNTHROTTLE: Array<u64, 1> = Array::new();
+
+/// How many markers each CPU has recorded in this second.
+#[btf_map]
+pub static MARKER_RATES: PerCpuArray<MarkerRate, 1> = PerCpuArray::new();

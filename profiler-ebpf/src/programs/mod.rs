@@ -16,6 +16,7 @@ pub mod interrupt_context;
 pub mod kernel_stack_cache;
 pub mod lifecycle;
 pub mod maps;
+pub mod marker;
 pub mod own_processes;
 pub mod python;
 pub mod register_cache;

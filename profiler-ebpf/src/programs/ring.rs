@@ -41,11 +41,17 @@ pub fn count_loss(loss: Loss) {
 /// Counts a record that found no room in the ring, and when.
 #[inline(never)]
 fn count_ring_full(loss: RingLoss) {
+    count_full_ring(loss.index());
+}
+
+/// The same with the number of a [`Loss`] that the verifier can see to be one: a constant.
+#[inline(always)]
+pub fn count_full_ring(loss: usize) {
     if let Some(counters) = LOSSES.get_ptr_mut(0) {
         let now = now();
         // SAFETY: as above.
         unsafe {
-            (*counters).counts[loss.index()] += 1;
+            (*counters).counts[loss] += 1;
             if (*counters).ring_full_first_ns == 0 {
                 (*counters).ring_full_first_ns = now;
             }
@@ -63,6 +69,16 @@ pub fn header(kind: u16, len: usize) -> RecordHeader {
 /// Sends `len` bytes that begin with a [`RecordHeader`]. On failure `loss` has been counted.
 #[inline(always)]
 pub fn send(record: *const c_void, len: usize, loss: RingLoss) -> Result<(), ()> {
+    let sent = try_send(record, len);
+    if sent.is_err() {
+        count_ring_full(loss);
+    }
+    sent
+}
+
+/// Sends `len` bytes that begin with a [`RecordHeader`]. A failure is not counted yet.
+#[inline(always)]
+pub fn try_send(record: *const c_void, len: usize) -> Result<(), ()> {
     if let Some(ring) = RINGS.get(cpu()) {
         // SAFETY: the caller's record has `len` bytes; the verifier checks it.
         let sent = unsafe {
@@ -77,6 +93,5 @@ pub fn send(record: *const c_void, len: usize, loss: RingLoss) -> Result<(), ()>
             return Ok(());
         }
     }
-    count_ring_full(loss);
     Err(())
 }

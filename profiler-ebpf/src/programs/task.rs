@@ -109,6 +109,13 @@ impl Task {
         Self(unsafe { bpf_get_current_task_btf() }.cast())
     }
 
+    /// Whether the task is in a syscall of the 32-bit table, if it is in any.
+    #[inline(always)]
+    pub fn is_in_compat_syscall(self) -> bool {
+        let status: u32 = self.load(offset(&CONFIG.offsets.task_thread_status));
+        status & frozen(&CONFIG.compat_mask) != 0
+    }
+
     /// The pointer that helpers take.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut c_void {
@@ -366,8 +373,7 @@ impl Task {
             into.number = NO_SYSCALL;
             return;
         }
-        let status: u32 = self.load(offset(&CONFIG.offsets.task_thread_status));
-        if status & frozen(&CONFIG.compat_mask) != 0 {
+        if self.is_in_compat_syscall() {
             into.thread_flags |= thread_flags::COMPAT;
             into.args[0] = register(offset(&CONFIG.offsets.pt_regs_compat_args[0])) as u32 as u64;
             into.args[1] = register(offset(&CONFIG.offsets.pt_regs_compat_args[1])) as u32 as u64;
@@ -410,6 +416,18 @@ impl Task {
 }
 
 impl Registers {
+    /// The registers that the function of a syscall was called with.
+    #[inline(always)]
+    pub fn from_arg(registers: *const c_void) -> Self {
+        Self(registers)
+    }
+
+    /// One of the first three arguments of the syscall that the thread is in.
+    #[inline(always)]
+    pub fn argument(self, index: usize) -> u64 {
+        self.get(offset(&CONFIG.offsets.pt_regs_args[index]))
+    }
+
     /// The address of the registers.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut c_void {

@@ -13,12 +13,13 @@ use std::{
 use foldhash::fast::RandomState;
 use offwake_analysis::blame;
 use offwake_recording::{
-    End, FileId, LossTotals, Preemption, ProfilerCost, Sample, SummedWaits, ThreadEvent,
+    End, FileId, LossTotals, Marker, Preemption, ProfilerCost, Sample, SummedWaits, ThreadEvent,
     ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{
+    marker_texts::MarkerTexts,
     messages::{LongWait, Lookup, OpenRecords, RecordBatch},
     trigger::TriggerMatcher,
 };
@@ -48,6 +49,7 @@ struct LostHere {
     undecodable: u64,
     over_memory: u64,
     lookups: u64,
+    markers: u64,
 }
 
 /// Gathers the records of a run.
@@ -66,6 +68,7 @@ pub(super) struct Collector {
     lost: LostHere,
     open: OpenRecords,
     triggers: TriggerMatcher,
+    texts: MarkerTexts,
     /// The window's first moment, once it is open.
     window_start: Option<Timestamp>,
     long_waits: Vec<LongWait>,
@@ -94,6 +97,7 @@ impl Collector {
             lost: LostHere::default(),
             open: OpenRecords::default(),
             triggers,
+            texts: MarkerTexts::default(),
             window_start: None,
             long_waits: Vec::new(),
         }
@@ -168,6 +172,9 @@ impl Collector {
         if self.lost.lookups > 0 {
             loss.counters.insert("lookups_over_limit".to_owned(), self.lost.lookups);
         }
+        if self.lost.markers > 0 {
+            loss.counters.insert("markers_refused".to_owned(), self.lost.markers);
+        }
         let batch = std::mem::take(&mut self.batch);
         // The next one is about as large as this one.
         self.batch.waits.reserve(batch.waits.len());
@@ -187,7 +194,8 @@ impl Collector {
         }
     }
 
-    /// Adds one record from before the opening survey: only what others refer to is kept.
+    /// Adds one record from before the opening survey: only what others refer to is kept, and in which ranges
+    /// threads are.
     pub fn add_early_record(&mut self, bytes: &[u8]) {
         match self.decode(bytes) {
             None
@@ -277,6 +285,12 @@ impl Collector {
                 self.triggers.forget_thread(&exit);
                 self.batch.exits.push(exit);
             }
+            Record::Marker(marker) => {
+                self.memory += size_of::<Marker>();
+                let marker = self.texts.share_texts(marker);
+                self.batch.markers.push(marker);
+            }
+            Record::RefusedMarker => self.lost.markers += 1,
             Record::Sample(sample) => {
                 self.memory += size_of::<Sample>();
                 self.batch.samples.push(sample);

@@ -19,7 +19,7 @@ use crate::{
 use offwake_recording::{
     AwaitedChild, AwaitedFileLock, Begin, CgroupInfo, Clocks, ClosedBy, CpuQuota, DetailStretch,
     DiskUse, FileId, Filesystem, FrameId, Function, FuseServer, InterruptInfo, LockOwner,
-    LossTotals, Meta, NewStacks, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost,
+    LossTotals, Marker, Meta, NewStacks, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost,
     Sample, StackRef, StoppedThread, SummedWaits, ThreadEvent, ThreadExit, Throttle, Unanswered,
     Wait,
     loss::Diagnostics,
@@ -123,15 +123,16 @@ pub(super) struct RecordBatch {
     pub exits: Vec<ThreadExit>,
     /// How much detail was recorded meanwhile.
     pub detail: Vec<DetailStretch>,
+    pub markers: Vec<Marker>,
 }
 
 impl RecordBatch {
     /// How many records of all kinds there are.
     pub fn len(&self) -> u64 {
         let Self { waits, preemptions, summed, throttles, .. } = self;
-        let Self { samples, thread_events, exits, .. } = self;
+        let Self { samples, thread_events, exits, markers, .. } = self;
         let off_cpu = waits.len() + preemptions.len() + summed.len() + throttles.len();
-        (off_cpu + samples.len() + thread_events.len() + exits.len()) as u64
+        (off_cpu + samples.len() + thread_events.len() + exits.len() + markers.len()) as u64
     }
 }
 

@@ -23,6 +23,7 @@ pub mod flight_recorder;
 mod join_in_time;
 mod lookup;
 mod lookup_queue;
+mod marker_texts;
 mod memory_sink;
 mod messages;
 mod overhead;
@@ -567,10 +568,11 @@ fn options(settings: &Settings, max_overhead: Option<OverheadLimit>) -> String {
     format!(
         "--scope {} --stacks {} --unwind {} --budget {budget} --check-stacks {check_one_in} --max-stacks {max_stacks} \
          --sample {sample_hz} --ring-size {ring_bytes} --max-threads {max_threads} --max-targets {max_targets} \
-         --max-overhead {overhead}",
+         --max-overhead {overhead} --markers {}",
         scope.name(),
         mode.name(),
         method.name(),
+        settings.markers.name(),
     )
 }
 

@@ -108,7 +108,8 @@ pub struct EncodedSlice {
 pub struct SliceSummary {
     /// Everything before this moment is in this slice or in those before it.
     pub until: Timestamp,
-    /// How many waits, preemptions, sums of short ones, throttles, samples, thread events and exits the slice has.
+    /// How many waits, preemptions, sums of short ones, throttles, samples, thread events, exits and markers the
+    /// slice has.
     pub records: u64,
 }
 
@@ -117,9 +118,10 @@ impl SliceSummary {
     #[must_use]
     pub fn new(slice: &Slice) -> Self {
         let Slice { waits, preemptions, summed, throttles, .. } = slice;
-        let Slice { samples, thread_events, exits, .. } = slice;
+        let Slice { samples, thread_events, exits, markers, .. } = slice;
         let off_cpu = waits.len() + preemptions.len() + summed.len() + throttles.len();
-        let records = off_cpu + samples.len() + thread_events.len() + exits.len();
+        let others = samples.len() + thread_events.len() + exits.len() + markers.len();
+        let records = off_cpu + others;
         Self { until: slice.until, records: records as u64 }
     }
 }

@@ -179,6 +179,7 @@ impl<S: Sink> Store<S> {
         append(&mut self.next.samples, records.samples);
         append(&mut self.next.thread_events, records.thread_events);
         append(&mut self.next.exits, records.exits);
+        append(&mut self.next.markers, records.markers);
     }
 
     fn add_results(&mut self, results: LookupResults) {
@@ -249,6 +250,7 @@ impl<S: Sink> Store<S> {
                 samples: Vec::new(),
                 thread_events: Vec::new(),
                 exits: Vec::new(),
+                markers: Vec::new(),
                 ..slice
             };
         }
@@ -401,5 +403,6 @@ fn remove_closed_records(slice: &mut Slice) -> u64 {
     slice.summed.clear();
     // Without the records around them, what is said of a thread that is off its CPU still holds.
     slice.samples.clear();
+    slice.markers.clear();
     before - SliceSummary::new(slice).records
 }

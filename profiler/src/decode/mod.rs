@@ -1,13 +1,15 @@
 //! Decodes the records of the kernel half, as bytes of its rings, to the types of a recording.
 
+mod marker;
 mod stack_copy;
 
 use offwake_recording::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 use offwake_recording::{
-    AddressSpace, Begin, End, FileId, FileKind, Phase, PollEvents, Preemption, ReadyFile, Sample,
-    StackRef, SummedWaits, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
+    AddressSpace, Begin, End, FileId, FileKind, Marker, Phase, PollEvents, Preemption, ReadyFile,
+    Sample, StackRef, SummedWaits, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
     ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
 };
+use profiler_ebpf::marker::MarkerRecord;
 use profiler_ebpf::record::{
     COMM_LEN, ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader,
     SampleRecord, StackRecord, SummedRecord, Syscall as RawSyscall, ThreadRecord, ThrottleRecord,
@@ -44,6 +46,10 @@ pub enum Record {
     Exit(ThreadExit),
     /// A sample of what a CPU was doing.
     Sample(Sample),
+    /// What a program marked in its own code.
+    Marker(Marker),
+    /// A marker whose text says nothing: it is empty, no text, or has control characters.
+    RefusedMarker,
 }
 
 /// Whether short waits that were summed up may go on.
@@ -122,6 +128,8 @@ unsafe impl Plain for ThreadRecord {}
 unsafe impl Plain for ExitRecord {}
 // SAFETY: as above.
 unsafe impl Plain for SampleRecord {}
+// SAFETY: as above.
+unsafe impl Plain for MarkerRecord {}
 
 fn read_plain<T: Plain>(kind: u16, bytes: &[u8]) -> Result<T, DecodeError> {
     if bytes.len() < size_of::<T>() {
@@ -157,6 +165,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         kind::SAMPLE => {
             Ok(Record::Sample(decode_sample(&read_plain(kind::SAMPLE, bytes)?, header.cpu)))
         }
+        kind::MARKER => marker::decode_marker(&read_plain(kind::MARKER, bytes)?),
         other => Err(DecodeError::Kind(other)),
     }
 }

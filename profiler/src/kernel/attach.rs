@@ -7,8 +7,9 @@ use aya::{
 };
 
 use super::{
-    Kernel, KernelError, KernelTypes,
+    Kernel, KernelError, KernelTypes, MarkerMode,
     load_programs::load_programs,
+    markers,
     sampling_clock::{self, SamplingClock},
     survey,
 };
@@ -83,6 +84,7 @@ pub(super) fn attach(
     kernel: &mut Kernel,
     types: &KernelTypes,
     sample_hz: u32,
+    markers: MarkerMode,
 ) -> Result<(), KernelError> {
     let btf = Btf::from_sys_fs()?;
     if types.has_quotas() {
@@ -97,6 +99,7 @@ pub(super) fn attach(
     if let Err(error) = attached {
         log::info!("what is read from disks and written to them is not counted: {error}");
     }
+    markers::attach(kernel, &btf, markers)?;
     let names: Vec<&'static str> = (OPTIONAL.iter().copied())
         .filter(|name| types.has_tracepoint(name))
         .chain(REQUIRED.iter().copied())
@@ -114,13 +117,16 @@ pub(super) fn attach(
     Ok(())
 }
 
-fn attach_tracepoint(kernel: &mut Kernel, name: &'static str) -> Result<(), KernelError> {
+pub(super) fn attach_tracepoint(
+    kernel: &mut Kernel,
+    name: &'static str,
+) -> Result<(), KernelError> {
     let failed = |source| KernelError::Program { action: "attach", program: name, source };
     find_tracepoint(kernel, name)?.attach().map_err(failed)?;
     Ok(())
 }
 
-fn find_tracepoint<'k>(
+pub(super) fn find_tracepoint<'k>(
     kernel: &'k mut Kernel,
     name: &'static str,
 ) -> Result<&'k mut BtfTracePoint, KernelError> {
@@ -134,7 +140,7 @@ fn attach_quotas(kernel: &mut Kernel, types: &KernelTypes, btf: &Btf) -> Result<
     if types.throttles_threads() {
         return Ok(());
     }
-    QUOTA_FUNCTIONS.iter().try_for_each(|name| attach_function(kernel, btf, name))
+    QUOTA_FUNCTIONS.iter().try_for_each(|name| attach_function(kernel, btf, name, name))
 }
 
 /// Attaches what counts what is read from disks, and written to them.
@@ -155,7 +161,12 @@ fn attach_disk_programs(
 }
 
 /// Attaches a program to the beginning of a function of the kernel's.
-fn attach_function(kernel: &mut Kernel, btf: &Btf, name: &'static str) -> Result<(), KernelError> {
+pub(super) fn attach_function(
+    kernel: &mut Kernel,
+    btf: &Btf,
+    name: &'static str,
+    function: &str,
+) -> Result<(), KernelError> {
     let failed =
         |action| move |source: ProgramError| KernelError::Program { action, program: name, source };
     let program: &mut FEntry = kernel
@@ -164,7 +175,7 @@ fn attach_function(kernel: &mut Kernel, btf: &Btf, name: &'static str) -> Result
         .ok_or(KernelError::Missing(name))?
         .try_into()
         .map_err(failed("use"))?;
-    program.load(name, btf).map_err(failed("load"))?;
+    program.load(function, btf).map_err(failed("load"))?;
     program.attach().map_err(failed("attach"))?;
     Ok(())
 }

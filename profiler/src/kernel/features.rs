@@ -10,7 +10,7 @@ use offwake_recording::{Scope, StackMode};
 use offwake_unwind::Method;
 
 use super::{
-    DetailMode, Kernel, KernelTypes, LogMessages, ProgramSize, Settings, StackBudget,
+    DetailMode, Kernel, KernelTypes, LogMessages, MarkerMode, ProgramSize, Settings, StackBudget,
     StackSettings, Survey, TargetFilter, UserStackMethod, attach, object,
 };
 use crate::{
@@ -124,11 +124,12 @@ impl Features {
                 max_targets: 1,
                 messages: LogMessages::Off,
                 detail: DetailMode::Adjustable,
+                markers: MarkerMode::IfCheap,
                 own_processes: Vec::new(),
             };
             let mut kernel = Kernel::start(&types, &settings)?.kernel;
             kernel.survey(Survey::Opening)?;
-            let features = [quotas(&types, &kernel), disk_use(&types, &kernel)];
+            let features = [quotas(&types, &kernel), disk_use(&types, &kernel), markers(&kernel)];
             Ok((kernel.program_sizes(), features))
         });
         match started {
@@ -369,6 +370,20 @@ fn disk_use(types: &KernelTypes, kernel: &Kernel) -> Feature {
         let remedy = "run a kernel with the tracepoints of the block layer and of writeback";
         missing(NAME, Need::Optional, LACK.to_owned(), remedy)
     }
+}
+
+/// Whether the markers are recorded that programs set in their own code.
+fn markers(kernel: &Kernel) -> Feature {
+    const NAME: &str = "markers (faccessat2)";
+    if kernel.marker_source().is_some() {
+        return works(NAME, Need::Optional, "ranges and instants that programs mark are recorded");
+    }
+    missing(
+        NAME,
+        Need::Optional,
+        "the kernel lets nobody follow the syscall alone: what programs mark is not recorded by default",
+        "run a kernel with CONFIG_FUNCTION_TRACER=y, or record with --markers always",
+    )
 }
 
 fn fields(types: &KernelTypes) -> Feature {

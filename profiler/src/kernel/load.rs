@@ -22,8 +22,8 @@ use profiler_ebpf::{
 };
 
 use super::{
-    DetailControl, DiskUseReader, KernelError, KernelTypes, LossReader, ProgramCostReader,
-    ProgramTimer, Ring, StackCountReader, attach,
+    DetailControl, DiskUseReader, KernelError, KernelTypes, LossReader, MarkerMode, MarkerSource,
+    ProgramCostReader, ProgramTimer, Ring, StackCountReader, attach,
     btf::COMPAT_MASK,
     map_batch, object,
     sampling_clock::{SamplingClock, online_cpu_list},
@@ -127,6 +127,8 @@ pub struct Settings {
     pub messages: LogMessages,
     /// Whether detail may be given up.
     pub detail: DetailMode,
+    /// Whether the markers are recorded that programs set in their own code.
+    pub markers: MarkerMode,
     /// The processes that unwind, read and write for this one, and are not recorded either: those that
     /// there are before anything is attached. Those that come later the kernel half sees.
     pub own_processes: Vec<Tgid>,
@@ -168,6 +170,7 @@ pub struct Kernel {
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
     pub(super) follows_quotas: bool,
     pub(super) counts_disk_use: bool,
+    pub(super) marker_source: Option<MarkerSource>,
 }
 
 /// The kernel half as it was started, and what reads from it.
@@ -248,12 +251,18 @@ impl Kernel {
                 .inspect_err(|error| log::warn!("the programs' messages can't be read: {error}"))
                 .ok(),
         };
-        let mut kernel =
-            Self { ebpf, clock: None, logger, follows_quotas: false, counts_disk_use: false };
+        let mut kernel = Self {
+            ebpf,
+            clock: None,
+            logger,
+            follows_quotas: false,
+            counts_disk_use: false,
+            marker_source: None,
+        };
         kernel.fill_maps(settings)?;
         let sizes = ring_sizes(cpus, &online_cpu_list()?, settings.ring_bytes);
         let rings = kernel.make_rings(&sizes)?;
-        attach::attach(&mut kernel, types, settings.sample_hz)?;
+        attach::attach(&mut kernel, types, settings.sample_hz, settings.markers)?;
         let losses = LossReader::from_ebpf(&mut kernel.ebpf)?;
         let stacks = StackCountReader::from_ebpf(&mut kernel.ebpf)?;
         let programs = ProgramTimer::new(&kernel.ebpf);
@@ -273,6 +282,12 @@ impl Kernel {
     #[must_use]
     pub fn counts_disk_use(&self) -> bool {
         self.counts_disk_use
+    }
+
+    /// How the markers are seen that programs set in their own code; none if they are not.
+    #[must_use]
+    pub fn marker_source(&self) -> Option<MarkerSource> {
+        self.marker_source
     }
 
     /// Hands the programs' messages to the log.

@@ -34,6 +34,9 @@ const NAMES: &[(Loss, &str)] = &[
     (Loss::SwitchOutMissed, "switch_out_missed"),
     (Loss::ThreadsFull, "threads_full"),
     (Loss::RingFullCopy, "ring_full_copy"),
+    (Loss::RingFullMarker, "ring_full_marker"),
+    (Loss::MarkerUnreadable, "marker_unreadable"),
+    (Loss::MarkerOverRate, "marker_over_rate"),
 ];
 
 /// [`LossCounters`] as aya reads it: the wrapper can be [`Pod`].
@@ -81,7 +84,8 @@ impl LossReader {
                 | Loss::RingFullPreemption
                 | Loss::RingFullThread
                 | Loss::RingFullExit
-                | Loss::RingFullSample => totals.records += count,
+                | Loss::RingFullSample
+                | Loss::RingFullMarker => totals.records += count,
                 Loss::RingFullStack
                 | Loss::UserStackFailed
                 | Loss::KernelStackFailed
@@ -99,7 +103,9 @@ impl LossReader {
                 | Loss::WakeUnmatched
                 | Loss::TimeBackwards
                 | Loss::SwitchOutMissed
-                | Loss::ThreadsFull => {}
+                | Loss::ThreadsFull
+                | Loss::MarkerUnreadable
+                | Loss::MarkerOverRate => {}
             }
         }
         let full = || per_cpu.iter().filter(|cpu| cpu.0.ring_full_first_ns != 0);

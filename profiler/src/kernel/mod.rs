@@ -15,6 +15,7 @@ mod load_programs;
 mod loss;
 mod map_batch;
 mod maps;
+mod markers;
 mod object;
 mod program_timer;
 mod run_costs;
@@ -38,6 +39,7 @@ pub use load::{
 };
 pub use loss::LossReader;
 pub use maps::{Ring, SentStacks, keep_rings_from_children};
+pub use markers::{MarkerMode, MarkerSource};
 pub use object::is_embedded;
 pub use program_timer::ProgramTimer;
 pub use run_costs::{ProgramCostReader, ProgramCosts};

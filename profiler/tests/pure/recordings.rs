@@ -52,6 +52,7 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
         && within(&read.stopped_threads, &whole.stopped_threads)
         && within(&read.disk_uses, &whole.disk_uses)
         && within(&read.awaited_children, &whole.awaited_children)
+        && within(&read.markers, &whole.markers)
         && within(&read.detail, &whole.detail)
         && within(&read.summed, &whole.summed)
         && read.stacks.stacks.iter().all(|(id, s)| whole.stacks.stacks.get(id) == Some(s))

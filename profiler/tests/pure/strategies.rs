@@ -6,12 +6,12 @@ use offwake_recording::{
     AddressKind, AddressSpace, AwaitedChild, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks,
     ClosedBy, ContainerId, ContainerNames, CpuQuota, DetailStep, DetailStretch, DeviceKind,
     DiskUse, End, FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer,
-    InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
-    PipeEnds, PipeHolder, PodName, PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile,
-    Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef,
-    StopOrigin, StoppedThread, SummedWaits, Syscall, SyscallTable, SystemVector, TaskState,
-    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Unanswered,
-    UnansweredKind, Wait, Wake, WakeContext, Window,
+    InterruptInfo, LockKind, LockOwner, Marker, MarkerKind, Meta, Module, ModuleId, OpenFile,
+    PeerProcess, Phase, PipeEnds, PipeHolder, PodName, PollEvents, Preemption, ProcessInfo,
+    QuotaCount, ReadyFile, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
+    StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall, SyscallTable,
+    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
+    Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -292,6 +292,20 @@ fn pipe_holder() -> impl Strategy<Value = PipeHolder> {
     })
 }
 
+fn marker() -> impl Strategy<Value = Marker> {
+    let kind = select(vec![MarkerKind::Begin, MarkerKind::End, MarkerKind::Instant]);
+    (any::<(u32, u32)>(), 0..1_u64 << 62, kind, ".{0,9}", ".{0,16}").prop_map(
+        |((tid, tgid), at, kind, track, name)| Marker {
+            at: Timestamp(at),
+            tid: Tid(tid),
+            tgid: Tgid(tgid),
+            kind,
+            track: track.into(),
+            name: name.into(),
+        },
+    )
+}
+
 fn disk_use() -> impl Strategy<Value = DiskUse> {
     (any::<(u32, u32, u64, u64, u64)>(), ".{0,16}", "[a-z]{0,5}", "[a-z,]{0,9}").prop_map(
         |(
@@ -516,10 +530,11 @@ prop_compose! {
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
-        (detail, summed, disk_uses) in (
+        (detail, summed, disk_uses, markers) in (
             prop::collection::vec(detail(), 0..3),
             prop::collection::vec(summed(), 0..3),
             prop::collection::vec(disk_use(), 0..3),
+            prop::collection::vec(marker(), 0..4),
         ),
         clocks in prop::collection::vec(clocks(), 1..4),
         counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
@@ -541,6 +556,7 @@ prop_compose! {
             detail,
             summed,
             disk_uses,
+            markers,
             filesystems: filesystems.into_iter().map(|known| (known.device, known)).collect(),
             ..Recording::default()
         };

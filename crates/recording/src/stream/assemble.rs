@@ -95,6 +95,7 @@ impl Assembly {
         recording.stopped_threads.extend(slice.stopped_threads);
         recording.disk_uses.extend(slice.disk_uses);
         recording.awaited_children.extend(slice.awaited_children);
+        recording.markers.extend(slice.markers);
         recording.detail.extend(slice.detail);
         let filesystems = slice.filesystems.into_iter().map(|known| (known.device, known));
         recording.filesystems.extend(filesystems);

@@ -20,8 +20,8 @@ use super::{
 use crate::{
     AddressSpace, AwaitedChild, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, DetailStretch,
     DiskUse, FileId, Filesystem, Frame, FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals,
-    Meta, Module, ModuleId, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost, Sample,
-    Stack, StoppedThread, SummedWaits, ThreadEvent, ThreadExit, Throttle, Wait,
+    Marker, Meta, Module, ModuleId, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost,
+    Sample, Stack, StoppedThread, SummedWaits, ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -95,6 +95,8 @@ pub struct Slice {
     pub detail: Vec<DetailStretch>,
     /// Stretches of threads' lives of which only sums are known.
     pub summed: Vec<SummedWaits>,
+    /// What programs marked in their own code.
+    pub markers: Vec<Marker>,
 }
 
 /// What was wrong with a slice.
@@ -150,6 +152,7 @@ impl Slice {
             cell(&self.summed),
             cell(&self.disk_uses),
             cell(&self.awaited_children),
+            cell(&self.markers),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -211,6 +214,7 @@ impl Slice {
             summed: cells.rows_if_any(),
             disk_uses: cells.rows_if_any(),
             awaited_children: cells.rows_if_any(),
+            markers: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

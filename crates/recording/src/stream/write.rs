@@ -77,6 +77,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &recording.stopped_threads, |slice| &mut slice.stopped_threads);
     spread(&mut slices, &recording.awaited_children, |slice| &mut slice.awaited_children);
     spread(&mut slices, &recording.detail, |slice| &mut slice.detail);
+    spread(&mut slices, &recording.markers, |slice| &mut slice.markers);
     spread(&mut slices, &recording.summed, |slice| &mut slice.summed);
     spread(&mut slices, &quotas, |slice| &mut slice.quotas);
     slices

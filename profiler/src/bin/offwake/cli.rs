@@ -6,6 +6,7 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, error::Erro
 use offwake::{
     capture::{Trigger, flight_recorder::Retention},
     containers::ContainerQuery,
+    kernel::MarkerMode,
 };
 use offwake_recording::Scope;
 
@@ -333,6 +334,11 @@ pub struct RecordingArguments {
     #[arg(long, value_enum, default_value_t = ScopeArgument::Machine)]
     pub scope: ScopeArgument,
 
+    /// Whether to record ranges and instants that programs mark with faccessat2(…, -975): only where
+    /// that costs nobody else anything, or also where it slows down every syscall of the machine
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = MarkerArgument::Auto)]
+    pub markers: MarkerArgument,
+
     /// Size of each CPU's ring buffer (a power of two; 64K, 8M). CPUs that are offline get at most
     /// 64K [default: 128M over all online CPUs, at most 8M each]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
@@ -377,6 +383,27 @@ pub struct TargetArguments {
     /// Every thread of the machine (the default)
     #[arg(short, long)]
     pub all: bool,
+}
+
+/// Whether markers are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MarkerArgument {
+    /// Where the kernel lets the one syscall be followed.
+    Auto,
+    /// Else at every syscall.
+    Always,
+    /// Not at all.
+    Never,
+}
+
+impl From<MarkerArgument> for MarkerMode {
+    fn from(when: MarkerArgument) -> Self {
+        match when {
+            MarkerArgument::Auto => Self::IfCheap,
+            MarkerArgument::Always => Self::Always,
+            MarkerArgument::Never => Self::Never,
+        }
+    }
 }
 
 /// Whose waits are recorded.

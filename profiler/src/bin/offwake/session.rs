@@ -402,6 +402,7 @@ fn build_plan(
                 OverheadArgument::None => DetailMode::Full,
                 OverheadArgument::Share(_) => DetailMode::Adjustable,
             },
+            markers: arguments.markers.into(),
             own_processes: Vec::new(),
         },
         target: target.description.clone(),

@@ -234,6 +234,7 @@ impl SliceDigest {
         let newest = (slice.waits.iter().map(|wait| wait.on))
             .chain(slice.preemptions.iter().map(|preemption| preemption.on))
             .chain(slice.samples.iter().map(|sample| sample.at))
+            .chain(slice.markers.iter().map(|marker| marker.at))
             .chain(activity.thread_events.last().map(|thread_event| thread_event.at))
             .chain(activity.exits.last().map(|exit| exit.at))
             .max();

@@ -10,6 +10,7 @@ mod fuse_servers;
 mod interrupts;
 mod lock_owners;
 mod loss;
+mod markers;
 mod meta;
 mod pipe_holders;
 mod processes;

@@ -1,0 +1,98 @@
+//! Markers that programs set in their own code ([`profiler_ebpf::marker`]).
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_probe_read_user_str;
+use profiler_ebpf::{
+    loss::Loss,
+    marker::{MAX_PER_SECOND, MODE, MarkerRecord, TEXT_LEN, marker_kind},
+    record::{kind, phase},
+    run_costs::Group,
+};
+
+use super::{
+    maps::MARKER_RATES,
+    ring::{count_full_ring, count_loss, header, now, try_send},
+    run_costs, target,
+    task::{Registers, Task},
+    task_local,
+};
+
+/// How many markers a CPU has recorded in this second.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct MarkerRate {
+    second: u64,
+    count: u64,
+}
+
+/// `faccessat2`: nothing but a marker has this mode, and nearly all calls go no further.
+#[inline(always)]
+pub fn on_faccessat2(registers: Registers) {
+    if registers.argument(2) as i32 != MODE {
+        return;
+    }
+    let kind = registers.argument(0) as u32;
+    if kind <= marker_kind::INSTANT {
+        run_costs::sample(Group::Marker, || record_marker(kind, registers.argument(1)));
+    }
+}
+
+/// Sends a marker of the current thread, if the thread's waits are recorded.
+#[inline(always)]
+fn record_marker(marker_kind: u32, text: u64) {
+    let ns = now();
+    let task = Task::current();
+    if target::is_profiler(task) {
+        return;
+    }
+    let Some(local) = task_local::find_or_create(task) else { return };
+    if !target::is_in_scope(local.thread_flags) {
+        return;
+    }
+    if !is_below_limit(ns) {
+        return count_loss(Loss::MarkerOverRate);
+    }
+    let mut record = MarkerRecord {
+        header: header(kind::MARKER, size_of::<MarkerRecord>()),
+        tid: task.tid(),
+        tgid: task.tgid(),
+        ns,
+        kind: marker_kind,
+        text_len: 0,
+        text: [0; TEXT_LEN],
+    };
+    // SAFETY: the helper writes `TEXT_LEN` bytes at most, and reads what the program's address
+    // leads to only if it may.
+    let read = unsafe {
+        bpf_probe_read_user_str(
+            record.text.as_mut_ptr().cast(),
+            TEXT_LEN as u32,
+            text as *const c_void,
+        )
+    };
+    if read < 0 {
+        return count_loss(Loss::MarkerUnreadable);
+    }
+    record.text_len = read as u32;
+    task_local::send_thread_info_once(local, task, phase::ON_CPU);
+    if try_send((&raw const record).cast(), size_of::<MarkerRecord>()).is_err() {
+        count_full_ring(Loss::RingFullMarker as usize);
+    }
+}
+
+/// Counts a marker, and returns whether there is room for it in this second.
+#[inline(always)]
+fn is_below_limit(ns: u64) -> bool {
+    // SAFETY: this CPU's own entry, which lives as long as the map. A program that comes on top of
+    // another one miscounts by one at most.
+    let Some(rate) = MARKER_RATES.get_ptr_mut(0).map(|rate| unsafe { &mut *rate }) else {
+        return false;
+    };
+    let second = ns >> 30;
+    if rate.second != second {
+        *rate = MarkerRate { second, count: 0 };
+    }
+    rate.count += 1;
+    rate.count <= MAX_PER_SECOND
+}
