@@ -20,6 +20,7 @@ use offwake_recording::{Recording, stream};
 use crate::{
     blame::{Blame, BlamePart, ChainLimits, Chains},
     filter::Filter,
+    markers,
     report::{
         EntryLimits, Overview, Report,
         flame::View,
@@ -262,7 +263,10 @@ impl<'i> Analysis<'i> {
                 wake_source: &|wait: WaitIndex| blame.wake_source(wait),
                 cause: &|wait: WaitIndex| blame.cause(wait),
             };
-            spans::find_spans(evidence, &self.options.filter, self.options.span_limits)
+            let mut spans =
+                spans::find_spans(evidence, &self.options.filter, self.options.span_limits);
+            markers::label_spans(blame.markers(), blame.timeline(), &mut spans.spans);
+            spans
         })
     }
 

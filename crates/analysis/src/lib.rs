@@ -22,6 +22,7 @@ pub mod findings;
 pub mod formats;
 pub mod frames;
 pub mod label;
+pub mod markers;
 pub mod perfetto;
 mod quotas;
 pub mod report;

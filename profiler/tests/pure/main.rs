@@ -60,6 +60,7 @@ mod lock_names;
 #[cfg(target_arch = "x86_64")]
 mod loop_asks;
 mod mailboxes;
+mod markers;
 #[cfg(target_arch = "x86_64")]
 mod not_told_apart;
 mod open_pipes;

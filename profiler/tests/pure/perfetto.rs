@@ -15,7 +15,7 @@ use offwake_analysis::{
     timeline::Timeline,
 };
 use offwake_recording::{
-    Function, Recording, Sample, StackRef,
+    Function, Marker, MarkerKind, Recording, Sample, StackRef,
     units::{Cpu, Tgid, Tid},
 };
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ use regex::Regex;
 
 use crate::{
     corruption::corruption,
-    draw::at,
+    draw::{at, live, recording},
     golden::{golden, service},
     simulator::{self, Migration, scenario},
     spans::find_with,
@@ -263,4 +263,60 @@ fn samples_and_requests_have_limits_that_are_told() {
     // All that fits is there.
     let (_, left_out) = written(&recording, TraceLimits::USABLE);
     assert_eq!(left_out, LeftOutOfTrace::default());
+}
+
+/// Nested ranges are on one track; one that overlaps is on another of the same name, and an instant on a third.
+#[test]
+fn marked_ranges_are_slices_on_tracks_of_their_own() {
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("#{}#", ".".repeat(98)), 0);
+    let markers = [
+        (10, MarkerKind::Begin, "outer"),
+        (20, MarkerKind::Begin, "inner"),
+        (30, MarkerKind::End, "inner"),
+        (35, MarkerKind::Begin, "beside"),
+        (37, MarkerKind::Instant, "now"),
+        (40, MarkerKind::End, "outer"),
+        (50, MarkerKind::End, "beside"),
+    ];
+    r.markers.extend(markers.map(|(tick, kind, name)| Marker {
+        at: at(tick),
+        tid: Tid(7),
+        tgid: Tgid(7),
+        kind,
+        track: "Work".into(),
+        name: name.into(),
+    }));
+    let mut tracks = Vec::new();
+    let mut events = Vec::new();
+    for packet in packets(&r).packet {
+        match packet.data {
+            Some(Data::TrackDescriptor(track)) if track.name.as_deref() == Some("Work") => {
+                tracks.push(track.uuid);
+            }
+            Some(Data::TrackEvent(event)) if tracks.contains(&event.track_uuid) => {
+                let track = tracks.iter().position(|track| *track == event.track_uuid);
+                events.push((
+                    track.unwrap(),
+                    event.r#type.unwrap(),
+                    event.name.unwrap_or_default(),
+                ));
+            }
+            _ => {}
+        }
+    }
+    // 1 begins a slice, 2 ends one, 3 is an instant.
+    let event = |track, kind, name: &str| (track, kind, name.to_owned());
+    assert_eq!(
+        events,
+        [
+            event(0, 1, "outer"),
+            event(0, 1, "inner"),
+            event(0, 2, ""),
+            event(1, 1, "beside"),
+            event(0, 2, ""),
+            event(1, 2, ""),
+            event(2, 3, "now"),
+        ]
+    );
 }

@@ -6,7 +6,7 @@ use offwake_analysis::{
     perfetto::TraceLimits,
 };
 use offwake_recording::{
-    Preemption, Recording, Sample, StackRef, WakeContext,
+    Marker, MarkerKind, Preemption, Recording, Sample, StackRef, WakeContext,
     units::{Cpu, Tgid, Tid, Timestamp},
 };
 
@@ -132,12 +132,32 @@ fn files_of_very_many_waits_have_a_usable_size() {
     assert!(bytes > 2 * USABLE && said.is_none(), "{bytes} bytes, {said:?}");
 }
 
+/// Adds ranges with a name each.
+fn mark_much(recording: &mut Recording) {
+    let (start, length) = (recording.meta.window.start.0, recording.meta.window.length().0);
+    let ranges = 8_000;
+    for n in 0..ranges {
+        for (kind, part) in [(MarkerKind::Begin, 0), (MarkerKind::End, 1)] {
+            recording.markers.push(Marker {
+                at: Timestamp(start + (2 * n + part) * length / (2 * ranges)),
+                tid: Tid(1),
+                tgid: process(1),
+                kind,
+                track: "Work".into(),
+                name: format!("request {n}").into(),
+            });
+        }
+    }
+    recording.sort();
+}
+
 /// Of everything that a trace has a limit for, as much as there may be takes no more than that: by what each takes where
 /// nothing is alike.
 #[test]
 fn a_trace_with_as_much_of_everything_as_there_may_be_has_a_usable_size() {
-    let recording = busy(20);
-    let none = TraceLimits { waits: 0, events: 0, samples: 0, requests: 0 };
+    let mut recording = busy(20);
+    mark_much(&mut recording);
+    let none = TraceLimits { waits: 0, events: 0, samples: 0, requests: 0, markers: 0 };
     let (nothing, all) = perfetto::written(&recording, none);
     let usable = TraceLimits::USABLE;
     let kinds = [
@@ -145,6 +165,7 @@ fn a_trace_with_as_much_of_everything_as_there_may_be_has_a_usable_size() {
         (TraceLimits { events: usize::MAX, ..none }, all.events, usable.events),
         (TraceLimits { samples: usize::MAX, ..none }, all.samples, usable.samples),
         (TraceLimits { requests: usize::MAX, ..none }, all.requests, usable.requests),
+        (TraceLimits { markers: usize::MAX, ..none }, all.markers, usable.markers),
     ];
     let mut sum = nothing.len() as u64;
     for (limits, count, most) in kinds {

@@ -36,6 +36,7 @@ mod inode_locks;
 mod lines;
 mod mailboxes;
 pub mod mapped_file;
+mod marked;
 mod moves;
 mod mutex;
 mod namespaces;
@@ -82,6 +83,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("epoll-server-tcp", served::over_tcp),
     ("epoll-server-unix", served::over_a_unix_socket),
     ("sleeper", sleeps::sleeper),
+    ("marked-ranges", marked::ranges),
+    ("marker-flood", marked::flood),
     ("short-and-long-sleeps", sleeps::short_and_long),
     ("timer-over-hog", sleeps::over_a_hog),
     ("first-wait", sleeps::first_wait),

@@ -6,7 +6,7 @@ use indexmap::IndexSet;
 use offwake_recording::{Recording, StackRef};
 
 use super::SleepId;
-use crate::timeline::NamedThread;
+use crate::{markers::MarkerPathId, timeline::NamedThread};
 
 /// Identifies a chain of hops within one [`Chains`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,14 +35,16 @@ pub struct Hop {
     pub stack: StackPairId,
     /// How the thread before this one slept until then: the waiter itself before the first hop.
     pub slept: SleepId,
+    /// In which ranges of its own the thread was: at the wake, or during what the chain goes on with.
+    pub markers: MarkerPathId,
 }
 
 /// Hashes what tells most hops apart, in as few steps as will do: every hop of every walk is looked up.
 impl Hash for Hop {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { thread, stack, slept } = self;
+        let Self { thread, stack, slept, markers } = self;
         state.write_u64(u64::from(thread.thread.0) << 32 | u64::from(stack.0));
-        slept.hash(state);
+        state.write_u64(u64::from(markers.number()) << 32 | slept.index() as u64);
     }
 }
 

@@ -63,6 +63,7 @@ use offwake_recording::{
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
+use crate::markers::Markers;
 use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use};
 
 pub use chains::{ChainId, Chains, Hop, StackPairId, StackPairs};
@@ -137,6 +138,7 @@ pub struct Blame<'a> {
     process_wakes: ProcessWakes,
     gaps: Gaps,
     cpus: CpuOccupancy,
+    markers: Markers,
 }
 
 impl<'a> Blame<'a> {
@@ -193,6 +195,7 @@ impl<'a> Blame<'a> {
             process_wakes,
             gaps,
             cpus,
+            markers: Markers::new(recording, timeline),
             stacks,
             sleeps,
             patterns,
@@ -209,6 +212,12 @@ impl<'a> Blame<'a> {
     #[must_use]
     pub fn timeline(&self) -> &'a Timeline {
         self.timeline
+    }
+
+    /// What programs marked in their own code.
+    #[must_use]
+    pub fn markers(&self) -> &Markers {
+        &self.markers
     }
 
     /// Creates a walker, which finds the blame of single waits. Several can work in parallel.

@@ -130,11 +130,14 @@ mod tests {
         super::{Chains, Hop, Reason},
         *,
     };
-    use crate::timeline::{NamedThread, ThreadIndex};
+    use crate::{
+        markers::MarkerPathId,
+        timeline::{NamedThread, ThreadIndex},
+    };
 
     fn hop(thread: u32) -> Hop {
         let thread = NamedThread { thread: ThreadIndex(thread), name: None };
-        Hop { thread, stack: StackPairId::NONE, slept: SleepId::NONE }
+        Hop { thread, stack: StackPairId::NONE, slept: SleepId::NONE, markers: MarkerPathId::NONE }
     }
 
     /// Parts of waits for these threads, in a table of chains of their own.

@@ -60,11 +60,12 @@ pub enum Table {
     Files,
     Loss,
     Meta,
+    Markers,
 }
 
 impl Table {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Waits,
         Self::Preemptions,
         Self::Samples,
@@ -76,6 +77,7 @@ impl Table {
         Self::Files,
         Self::Loss,
         Self::Meta,
+        Self::Markers,
     ];
 
     /// Its name, and that of its directory.
@@ -93,6 +95,7 @@ impl Table {
             Self::Files => "files",
             Self::Loss => "loss",
             Self::Meta => "meta",
+            Self::Markers => "markers",
         }
     }
 
@@ -250,6 +253,7 @@ impl<'a> Export<'a> {
             Table::Files => self.files.len(),
             Table::Loss => self.loss.len(),
             Table::Meta => 1,
+            Table::Markers => recording.markers.len(),
         }
     }
 }

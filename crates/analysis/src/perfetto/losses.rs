@@ -34,6 +34,7 @@ pub(super) fn write(
         (left_out.events, "events of the scheduler left out before the first one", "events"),
         (left_out.samples, "samples left out", "samples"),
         (left_out.requests, "short requests left out", "requests"),
+        (left_out.markers, "markers left out", "markers"),
     ];
     for ((count, name, unit), n) in
         left_out.into_iter().zip(1..).filter(|((count, ..), _)| *count > 0)

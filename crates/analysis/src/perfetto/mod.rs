@@ -13,7 +13,9 @@ mod cpus;
 mod initially_blocked;
 mod losses;
 mod machine;
+mod markers;
 pub mod messages;
+mod nested_slices;
 mod packets;
 mod processes;
 mod requests;
@@ -61,16 +63,23 @@ pub struct TraceLimits {
     pub samples: usize,
     /// Requests: the longest ones.
     pub requests: usize,
+    /// Ranges that programs marked, the longest ones; and as many instants, the last ones.
+    pub markers: usize,
 }
 
 impl TraceLimits {
     /// Everything.
-    pub const NONE: Self =
-        Self { waits: usize::MAX, events: usize::MAX, samples: usize::MAX, requests: usize::MAX };
+    pub const NONE: Self = Self {
+        waits: usize::MAX,
+        events: usize::MAX,
+        samples: usize::MAX,
+        requests: usize::MAX,
+        markers: usize::MAX,
+    };
     /// A trace of usable size, 20 MB at most: packed, a wait takes 60 to 95 bytes, an event 9 to 13, a sample 16, and a
     /// request 17. `tests/pure/sizes.rs` adds them up where nothing is alike.
     pub const USABLE: Self =
-        Self { waits: 70_000, events: 850_000, samples: 60_000, requests: 30_000 };
+        Self { waits: 70_000, events: 850_000, samples: 60_000, requests: 30_000, markers: 20_000 };
 }
 
 /// How much a trace has no room for.
@@ -84,6 +93,8 @@ pub struct LeftOutOfTrace {
     pub samples: u64,
     /// Requests.
     pub requests: u64,
+    /// Ranges and instants that programs marked.
+    pub markers: u64,
 }
 
 impl LeftOutOfTrace {
@@ -94,6 +105,7 @@ impl LeftOutOfTrace {
             (self.events, "earlier events of the scheduler left out"),
             (self.samples, "samples left out"),
             (self.requests, "shorter requests left out"),
+            (self.markers, "shorter marked ranges and earlier marked instants left out"),
         ];
         let parts: Vec<_> = (parts.into_iter())
             .filter(|&(count, _)| count > 0)
@@ -180,7 +192,9 @@ pub fn write(input: TraceInput<'_>, out: &mut dyn io::Write) -> io::Result<LeftO
     left_out.samples = stacks::write(trace, &mut packets)?;
     let mut tracks = Tracks::begin(timeline, &mut packets)?;
     waits::write(trace, &mut tracks, &mut packets)?;
-    left_out.requests = requests::write(input, &mut tracks, &mut packets)?;
+    let mut next_track = 0;
+    left_out.requests = requests::write(input, &mut tracks, &mut next_track, &mut packets)?;
+    left_out.markers = markers::write(input, &mut tracks, &mut next_track, &mut packets)?;
     losses::write(recording, timeline, left_out, &mut packets)?;
     packets.finish()?;
     Ok(left_out)

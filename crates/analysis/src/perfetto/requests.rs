@@ -2,8 +2,6 @@
 
 use std::{collections::HashMap, io};
 
-use offwake_recording::units::Timestamp;
-
 use crate::{
     spans::{Span, SpanId, TraceId},
     timeline::ThreadIndex,
@@ -11,36 +9,16 @@ use crate::{
 
 use super::{
     TraceInput, largest_left_out,
+    nested_slices::NestedSlices,
     packets::Packets,
-    tracks::{self, Argument, Arrow, Mark, TrackId, Tracks},
+    tracks::{self, Argument, Arrow, Mark, Tracks},
 };
-
-/// A track of one thread's spans: each lies inside the one below it, or behind all of them.
-struct SpanLane {
-    track: TrackId,
-    /// Ends of the spans that are open, the innermost last.
-    open: Vec<Timestamp>,
-}
-
-impl SpanLane {
-    /// Ends the spans that have ended by `at`.
-    fn close_until(&mut self, at: Timestamp, packets: &mut Packets<'_>) -> io::Result<()> {
-        while let Some(end) = self.open.pop_if(|end| *end <= at) {
-            tracks::end_slice(self.track, end, packets)?;
-        }
-        Ok(())
-    }
-
-    /// Returns whether a span that ends at `until` lies inside all open ones.
-    fn can_hold(&self, until: Timestamp) -> bool {
-        self.open.last().is_none_or(|&end| until <= end)
-    }
-}
 
 /// Writes requests, and returns how many there was no room for: the shortest.
 pub(super) fn write(
     trace: TraceInput<'_>,
     tracks: &mut Tracks<'_>,
+    next_track: &mut u32,
     packets: &mut Packets<'_>,
 ) -> io::Result<u64> {
     let timeline = trace.blame.timeline();
@@ -58,39 +36,18 @@ pub(super) fn write(
     by_thread.sort_by_key(|&(thread, n, span)| {
         (thread, span.started_at, std::cmp::Reverse(span.ended_at), n)
     });
-    let mut further = 0;
     for of_thread in by_thread.chunk_by(|a, b| a.0 == b.0) {
-        let mut lanes: Vec<SpanLane> = Vec::new();
+        let mut lanes = NestedSlices::new("requests");
         for &(thread, n, span) in of_thread {
-            for lane in &mut lanes {
-                lane.close_until(span.started_at, packets)?;
-            }
-            let taken = lanes.iter().position(|lane| lane.can_hold(span.ended_at));
-            let lane = match taken.and_then(|lane| lanes.get_mut(lane)) {
-                Some(lane) => lane,
-                None => {
-                    let Some(parent) = tracks.thread_track(thread, packets)? else { continue };
-                    let track = TrackId::numbered(further);
-                    further += 1;
-                    tracks::describe_child_track(
-                        track,
-                        parent,
-                        "requests",
-                        span.started_at,
-                        packets,
-                    )?;
-                    lanes.push(SpanLane { track, open: Vec::new() });
-                    let Some(lane) = lanes.last_mut() else { continue };
-                    lane
-                }
+            let times = (span.started_at, span.ended_at);
+            let Some(track) = lanes.find_track(thread, times, (tracks, next_track), packets)?
+            else {
+                continue;
             };
             let arrows = arrows.get(n).cloned().unwrap_or_default();
-            tracks::begin(lane.track, span.started_at, span_mark(span, arrows), packets)?;
-            lane.open.push(span.ended_at);
+            tracks::begin(track, span.started_at, span_mark(span, arrows), packets)?;
         }
-        for lane in &mut lanes {
-            lane.close_until(Timestamp(u64::MAX), packets)?;
-        }
+        lanes.close_all(packets)?;
     }
     Ok(left_out)
 }

@@ -18,7 +18,7 @@ use crate::{
 use super::{
     CgroupEntry, EntryLimits, FilterNote, HalfCountsEntry, LedgerEntry, LossNote, Meta,
     MistakenThread, ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull,
-    StackCountsEntry, ThreadEntry, UnansweredNote, WindowEntry, containers,
+    StackCountsEntry, ThreadEntry, UnansweredNote, WindowEntry, containers, markers,
     overhead::overhead_entry,
     overview::{Overview, OverviewSums},
     quotas,
@@ -69,6 +69,7 @@ impl Report {
             cgroups: cgroups(recording, timeline, &sums.ledgers),
             quotas: quotas::quota_entries(recording, timeline),
             containers: containers::container_entries(recording, timeline),
+            markers: markers::markers_entry(blame),
             threads: target_threads(timeline)
                 .map(|(index, thread)| {
                     let samples = samples.get(&index).copied().unwrap_or(0);

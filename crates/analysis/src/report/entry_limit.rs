@@ -165,6 +165,7 @@ fn empty_sum(key: &SmallWaitsKey) -> WaitEntry {
         idle_ns: Nanos(0),
         longest_ns: Nanos(0),
         summed_up: 0,
+        markers: Vec::new(),
         stack: Frames::placeholder(SMALLER_WAITS),
         waker: None,
         waker_call: None,

@@ -16,6 +16,8 @@ pub mod html;
 mod integrity;
 pub(crate) mod loss_line;
 pub mod markdown;
+mod marker_lines;
+mod markers;
 mod model;
 mod overhead;
 mod overview;
@@ -34,6 +36,7 @@ pub(crate) use build::{unix_time, window_entry};
 pub use entry_limit::EntryLimits;
 pub use integrity::{ClockStep, RecordingIntegrity, Suspension};
 pub(crate) use loss_line::loss_line;
+pub use markers::{MarkerEntry, MarkersEntry};
 pub use model::{
     BlameEntry, CgroupEntry, ContainerEntry, ContainerProcess, FilterNote, HalfCountsEntry,
     HopEntry, LedgerEntry, LossNote, Meta, MistakenThread, ProcessEntry, ProgramsEntry,

@@ -14,7 +14,7 @@ use crate::{
     waited_on_entry::WaitedOnEntry,
 };
 
-use super::{OverheadEntry, RecordingIntegrity};
+use super::{MarkersEntry, OverheadEntry, RecordingIntegrity};
 
 /// Everything that a run found out. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -44,6 +44,9 @@ pub struct Report {
     pub quotas: Vec<QuotaEntry>,
     /// The containers of every thread that was seen, the target's or not, by id.
     pub containers: Vec<ContainerEntry>,
+    /// What the target's programs marked in their own code. Absent if nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub markers: Option<MarkersEntry>,
     /// The target's threads, by tid, then by time of creation.
     pub threads: Vec<ThreadEntry>,
     /// Who woke the target's threads; those that ended the longest waiting first.
@@ -529,6 +532,10 @@ pub struct WaitEntry {
     pub longest_ns: Nanos,
     /// How many smaller entries are summed up here; 0 for an entry that is one of its own.
     pub summed_up: u64,
+    /// In which ranges the thread was that its program marked, the outermost first: `Training:forward`.
+    /// Absent if in none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub markers: Vec<Arc<str>>,
     /// Where they waited.
     pub stack: Frames,
     /// Who ended them; none if nobody was seen to.
@@ -547,6 +554,10 @@ pub struct HopEntry {
     pub thread: ThreadName,
     /// The frame that `stack` is best known by.
     pub label: Option<Label>,
+    /// In which ranges it was that its program marked, the outermost first: when it ended the wait, or during
+    /// what the chain goes on with. Absent if in none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub markers: Vec<Arc<str>>,
     /// Its stack when it ended the wait of the one before.
     pub stack: Frames,
 }

@@ -8,6 +8,7 @@ use offwake_recording::units::Nanos;
 use super::{
     ContainerEntry, LedgerEntry, Report, cost, first_screen,
     loss_line::{describe_loss, loss_line},
+    marker_lines,
     styled_lines::{SummaryStyles, percent, write_line, write_styled},
     wait_groups,
 };
@@ -68,6 +69,7 @@ fn write_details_with(
     write_ledgers(report, palette, out)?;
     write_containers(report, palette, out)?;
     write_parts(report, out)?;
+    marker_lines::write(report, palette, out)?;
     wait_groups::write(report, palette, out)?;
     cost::write(report, out)
 }

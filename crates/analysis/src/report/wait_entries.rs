@@ -238,6 +238,7 @@ impl EntryWriter<'_> {
             idle_ns: sum.idle,
             longest_ns: sum.longest,
             summed_up: 0,
+            markers: self.blame.markers().path_texts(key.markers),
             stack: self.frames(attributes.stack),
             waker: self.waker_entry(key.waker),
             waker_call: attributes.waker_call.map(|call| waker_call_entry(&recording.files, call)),
@@ -275,10 +276,11 @@ impl EntryWriter<'_> {
         if let Some(known) = self.hops.get(&hop) {
             return Arc::clone(known);
         }
-        let Hop { thread, stack, .. } = hop;
+        let Hop { thread, stack, markers, .. } = hop;
         let entry = Arc::new(HopEntry {
             thread: self.thread_name(thread),
             label: self.label(stack),
+            markers: self.blame.markers().path_texts(markers),
             stack: self.frames(stack),
         });
         self.hops.insert(hop, Arc::clone(&entry));

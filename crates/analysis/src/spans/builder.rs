@@ -344,6 +344,7 @@ impl SpanBuilder<'_> {
             cause,
             frame: draft.wait.and_then(|wait| self.names.wait_frame(wait)),
             waited_on: record.zip(cause).and_then(|(wait, on)| self.names.waited_on(&wait, on)),
+            marker: None,
             status: draft.status,
             links: Vec::new(),
         });

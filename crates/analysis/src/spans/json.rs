@@ -57,6 +57,8 @@ struct SpanEntry<'a> {
     cause: Option<Cause>,
     frame: Option<&'a str>,
     waited_on: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    marker: Option<&'a str>,
     children: &'a [SpanId],
     links: &'a [SpanLink],
 }
@@ -86,6 +88,7 @@ impl<'a> SpanEntry<'a> {
             cause: span.cause,
             frame: span.frame.as_deref(),
             waited_on: span.waited_on.as_deref(),
+            marker: span.marker.as_deref(),
             children: &span.children,
             links: &span.links,
         }

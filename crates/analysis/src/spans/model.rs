@@ -61,6 +61,9 @@ pub struct Span {
     pub frame: Option<Arc<str>>,
     /// The object that the wait was on, as text.
     pub waited_on: Option<Arc<str>>,
+    /// The innermost range that the thread's program marked, and that the thread was in at the middle of the
+    /// span.
+    pub marker: Option<Arc<str>>,
     /// How the span ended.
     pub status: SpanStatus,
     /// Spans that are related otherwise than as parent and child.

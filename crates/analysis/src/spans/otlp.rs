@@ -254,6 +254,9 @@ fn attributes(span: &Span) -> Attributes<'_> {
         attributes.push_number("offwake.waiting_on.pid", u64::from(on.tgid.0));
         attributes.push_number("offwake.waiting_on.tid", u64::from(on.tid.0));
     }
+    if let Some(marker) = &span.marker {
+        attributes.push_text("offwake.marker", &**marker);
+    }
     attributes.push_text("offwake.status", span.status.name());
     if let Some(code) = span.status.exit_code() {
         attributes.push_number("process.exit.code", u64::from(code));

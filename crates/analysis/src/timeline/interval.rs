@@ -140,6 +140,16 @@ impl StateTimes {
         self.on_cpu + self.runnable + self.blocked + self.lost
     }
 
+    /// Adds the times of another stretch.
+    pub(crate) fn add_times(&mut self, other: Self) {
+        self.on_cpu += other.on_cpu;
+        self.runnable += other.runnable;
+        self.throttled += other.throttled;
+        self.blocked += other.blocked;
+        self.lost += other.lost;
+        self.summed += other.summed;
+    }
+
     fn add(&mut self, state: State, length: Nanos) {
         match state {
             State::OnCpu => self.on_cpu += length,

@@ -83,13 +83,15 @@ mod tests {
 
     use super::group_waits;
     use crate::{
+        markers::MarkerPathId,
         timeline::{NamedThread, ThreadIndex, WaitIndex},
         wait_sums::{WaitSumKey, WakerKey},
     };
 
     fn key(thread: u32, attributes: u32) -> WaitSumKey {
         let waiter = NamedThread { thread: ThreadIndex(thread), name: None };
-        WaitSumKey { waiter, waker: WakerKey::Unknown, attributes }
+        let markers = MarkerPathId::NONE;
+        WaitSumKey { waiter, waker: WakerKey::Unknown, markers, attributes }
     }
 
     proptest! {

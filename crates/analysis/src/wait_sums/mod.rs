@@ -25,6 +25,7 @@ use crate::{
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
     filter::{Filter, WaitFilter},
+    markers::MarkerPathId,
     timeline::{NamedThread, WaitIndex},
 };
 
@@ -63,6 +64,8 @@ pub(crate) struct WaitAttributes {
 pub(crate) struct WaitSumKey {
     pub(crate) waiter: NamedThread,
     pub(crate) waker: WakerKey,
+    /// In which ranges of its own the waiter was.
+    pub(crate) markers: MarkerPathId,
     /// Index into [`WaitAttributesTable`].
     attributes: u32,
 }
@@ -177,7 +180,9 @@ impl WaitAttributesTable {
         let row = waits.rows().get(wait.0 as usize)?;
         let waker = waker_key(blame, wait, waits.waker(row).map(|waker| waker.context));
         let waiter = blame.timeline().named_thread(place.thread, place.from);
-        Some(WaitSumKey { waiter, waker, attributes: self.index_for(row.pattern, waker) })
+        let markers = blame.markers().path_at(place.thread, place.from);
+        let attributes = self.index_for(row.pattern, waker);
+        Some(WaitSumKey { waiter, waker, markers, attributes })
     }
 
     fn index_for(&self, pattern: Id<Pattern>, waker: WakerKey) -> u32 {

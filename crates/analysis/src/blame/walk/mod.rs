@@ -7,6 +7,7 @@ mod behalf;
 mod done_meanwhile;
 mod groups;
 mod holders;
+mod marked;
 mod position;
 mod preempted;
 mod push;
@@ -16,6 +17,7 @@ mod unasked;
 mod walked_wait;
 mod work;
 
+use crate::markers::MarkerPathId;
 use crate::timeline::{Interval, RunnableSince, State, Thread, ThreadIndex, Track, WaitIndex};
 use offwake_recording::{
     Waits,
@@ -273,7 +275,11 @@ impl<'b> Walker<'b> {
             HopDetail::WakerStacks => hop.stack,
             HopDetail::Sleeps(_) | HopDetail::Groups(_) => StackPairId::NONE,
         };
-        let (chain, group) = self.extend_chain(at, Hop { thread, stack, slept: at.slept });
+        let markers = match self.detail {
+            HopDetail::WakerStacks => self.blame.markers.path_at(hop.thread, hop.at),
+            HopDetail::Sleeps(_) | HopDetail::Groups(_) => MarkerPathId::NONE,
+        };
+        let (chain, group) = self.extend_chain(at, Hop { thread, stack, slept: at.slept, markers });
         let (depth, expects) = (at.depth + 1, hop.expects);
         ChainPosition { chain, depth, slept: SleepId::NONE, expects, group, ..at }
     }
@@ -312,7 +318,7 @@ impl<'b> Walker<'b> {
 
     /// Walks a thread back through `stretch`, or until the walk goes on elsewhere; returns where.
     fn walk_leg(&mut self, leg: Leg, stretch: TimeRange, waits: &mut u32) -> Option<Leg> {
-        let Leg { thread: index, mut left_with, at, .. } = leg;
+        let Leg { thread: index, mut left_with, mut at, .. } = leg;
         let mut leg = leg;
         let thread = self.blame.timeline.thread(index)?;
         self.push_unattributed(Reason::Lost, stretch.since(thread.track.end()).length(), at);
@@ -353,6 +359,8 @@ impl<'b> Walker<'b> {
                 self.prefetch_waits_before(&thread.track, place);
             }
             let inside = stretch.since(interval.from).until(interval.to);
+            at = self.mark_position(index, interval.from, at);
+            leg.at = at;
             match interval.state {
                 State::OnCpu => self.push_work(index, inside, left_with, at),
                 State::Runnable(queued) => {

@@ -34,7 +34,7 @@ impl Walker<'_> {
 
     /// Adds time on a CPU, divided evenly among the samples in it. Without samples the stack with
     /// which the thread then left the CPU, or woke another thread, has to do.
-    pub(super) fn push_work(
+    pub(super) fn push_work_of_path(
         &mut self,
         index: ThreadIndex,
         inside: TimeRange,

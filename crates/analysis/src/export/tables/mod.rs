@@ -1,6 +1,7 @@
 //! One file a table, or a few small ones that belong together: its columns from its items.
 
 mod machine;
+mod markers;
 mod meta;
 mod records;
 mod runnable;
@@ -31,6 +32,7 @@ pub(super) fn time_of(export: &Export<'_>, table: Table, item: u32) -> Timestamp
         Table::Waits => recording.waits.rows().get(n).map(|wait| wait.off),
         Table::Preemptions => recording.preemptions.get(n).map(|preemption| preemption.off),
         Table::Samples => recording.samples.get(n).map(|sample| sample.at),
+        Table::Markers => recording.markers.get(n).map(|marker| marker.at),
         Table::Threads => export.timeline.threads.get(n).map(|thread| thread.from),
         Table::Processes => recording.processes.get(n).map(|process| process.at),
         Table::Stacks
@@ -61,6 +63,7 @@ pub(super) fn batch(
         Table::Files => machine::files(export, items),
         Table::Loss => meta::loss(export, items),
         Table::Meta => meta::meta(export, items),
+        Table::Markers => markers::columns(export, items),
     };
     let rows = columns.first().map_or(0, |(_, _, array)| array.len());
     columns.insert(0, all_names("recording", (0..rows).map(|_| export.id.as_str())));

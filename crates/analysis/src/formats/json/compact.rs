@@ -1,6 +1,6 @@
 //! `offwake.report/2`: the report with each stack and each hop once.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use indexmap::{IndexMap, IndexSet};
 use offwake_recording::units::{CgroupId, Nanos, Tgid, Tid};
@@ -13,9 +13,9 @@ use crate::{
     frames::Frames,
     label::Label,
     report::{
-        BlameEntry, CgroupEntry, ContainerEntry, FilterNote, HopEntry, LossNote, Meta,
-        ProcessEntry, QuotaEntry, RecordingIntegrity, Report, ThreadEntry, ThreadName, WaitEntry,
-        WakeEntry, WakerCallEntry, WakerEntry, WindowEntry,
+        BlameEntry, CgroupEntry, ContainerEntry, FilterNote, HopEntry, LossNote, MarkersEntry,
+        Meta, ProcessEntry, QuotaEntry, RecordingIntegrity, Report, ThreadEntry, ThreadName,
+        WaitEntry, WakeEntry, WakerCallEntry, WakerEntry, WindowEntry,
     },
     waited_on_entry::WaitedOnEntry,
 };
@@ -52,6 +52,9 @@ pub(super) struct CompactReport<'r> {
     /// The CPU quotas that kept threads from running, the target's or not; that with the most time
     /// first.
     quotas: &'r [QuotaEntry],
+    /// What the target's programs marked in their own code. Absent if nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    markers: Option<&'r MarkersEntry>,
     /// The target's threads, by tid, then by time of creation.
     threads: &'r [ThreadEntry],
     /// Who woke the target's threads; those that ended the longest waiting first.
@@ -104,6 +107,10 @@ struct CompactWait<'r> {
     longest_ns: Nanos,
     /// How many smaller entries are summed up here; 0 for an entry that is one of its own.
     summed_up: u64,
+    /// In which ranges the thread was that its program marked, the outermost first: `Training:forward`.
+    /// Absent if in none.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    markers: &'r [Arc<str>],
     /// Where they waited: a place in `stacks`.
     stack_id: usize,
     /// Who ended them; none if nobody was seen to.
@@ -123,6 +130,10 @@ struct CompactHop<'r> {
     thread: &'r ThreadName,
     /// The frame that its stack is best known by.
     label: Option<&'r Label>,
+    /// In which ranges it was that its program marked, the outermost first: when it ended the wait, or during
+    /// what the chain goes on with. Absent if in none.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    markers: &'r [Arc<str>],
     /// Its stack when it ended the wait of the one before: a place in `stacks`.
     stack_id: usize,
 }
@@ -178,6 +189,7 @@ impl<'r> CompactReport<'r> {
             cgroups: &report.cgroups,
             containers: &report.containers,
             quotas: &report.quotas,
+            markers: report.markers.as_ref(),
             threads: &report.threads,
             wakes: &report.wakes,
             waits,
@@ -187,11 +199,14 @@ impl<'r> CompactReport<'r> {
     }
 }
 
+/// What tells hops apart: the thread, its stack by id, and the ranges that it was in.
+type HopKey<'r> = (&'r ThreadName, usize, &'r [Arc<str>]);
+
 /// What is stored once.
 #[derive(Default)]
 struct Tables<'r> {
     stacks: IndexSet<Vec<&'r str>>,
-    hops: IndexMap<(&'r ThreadName, usize), CompactHop<'r>, foldhash::fast::RandomState>,
+    hops: IndexMap<HopKey<'r>, CompactHop<'r>, foldhash::fast::RandomState>,
     /// The ids of the stacks and hops in memory that were met: most are met again and again, and need not
     /// be compared.
     known_stacks: HashMap<(usize, usize), usize, foldhash::fast::RandomState>,
@@ -216,11 +231,11 @@ impl<'r> Tables<'r> {
         if let Some(&known) = self.known_hops.get(&place) {
             return known;
         }
-        let HopEntry { thread, label, stack } = hop;
+        let HopEntry { thread, label, markers, stack } = hop;
         let stack_id = self.stack(stack);
-        let entry = self.hops.entry((thread, stack_id));
+        let entry = self.hops.entry((thread, stack_id, markers));
         let id = entry.index();
-        entry.or_insert(CompactHop { thread, label: label.as_ref(), stack_id });
+        entry.or_insert(CompactHop { thread, label: label.as_ref(), markers, stack_id });
         self.known_hops.insert(place, id);
         id
     }
@@ -245,6 +260,7 @@ impl<'r> Tables<'r> {
             idle_ns: wait.idle_ns,
             longest_ns: wait.longest_ns,
             summed_up: wait.summed_up,
+            markers: &wait.markers,
             stack_id: self.stack(&wait.stack),
             waker: wait.waker.as_ref(),
             waker_call: wait.waker_call.as_ref(),

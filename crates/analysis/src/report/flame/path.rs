@@ -22,6 +22,8 @@ pub enum FrameKind {
     Group,
     /// The waiting thread.
     Waiter,
+    /// A range that the thread's program marked.
+    Marker,
     /// A function of a program or library, or what stands for a user stack that is missing.
     User,
     /// A function of the kernel, or what stands for a kernel stack that is missing.
@@ -134,6 +136,7 @@ impl<'r> PathBuilder<'r> {
     /// Who waited, and where.
     pub(in crate::report) fn wait_frames(&self, wait: &WaitEntry) -> Vec<Frame> {
         let mut frames = self.waiter_frames(wait);
+        frames.extend(marker_frames(&wait.markers));
         frames.extend(stack_frames(&wait.stack));
         frames
     }
@@ -179,7 +182,9 @@ impl<'r> PathBuilder<'r> {
         let name = Arc::clone(&self.separator);
         let separator = Frame { kind: FrameKind::Separator, name, function: None };
         let waker = frame(FrameKind::Waker, self.thread_name(&hop.thread));
-        let leaf_first: Vec<_> = stack_frames(stack).rev().collect();
+        let root_first = marker_frames(&hop.markers).chain(stack_frames(stack));
+        let mut leaf_first: Vec<_> = root_first.collect();
+        leaf_first.reverse();
         [separator].into_iter().chain(leaf_first).chain([waker])
     }
 
@@ -208,6 +213,11 @@ impl<'r> PathBuilder<'r> {
 
 fn frame(kind: FrameKind, name: String) -> Frame {
     Frame { kind, name: name.into(), function: None }
+}
+
+/// The ranges that a thread was in, the outermost first: `in Training:forward`.
+fn marker_frames(markers: &[Arc<str>]) -> impl Iterator<Item = Frame> {
+    markers.iter().map(|text| frame(FrameKind::Marker, format!("in {text}")))
 }
 
 fn stack_frames(frames: &Frames) -> impl DoubleEndedIterator<Item = Frame> {

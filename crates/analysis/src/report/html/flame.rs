@@ -55,7 +55,7 @@ impl BoxKind {
     pub(super) fn from_frame_kind(kind: FrameKind) -> Self {
         match kind {
             FrameKind::Waiter | FrameKind::Group => Self::Waiter,
-            FrameKind::User | FrameKind::Kernel => Self::Frame,
+            FrameKind::User | FrameKind::Kernel | FrameKind::Marker => Self::Frame,
             FrameKind::Separator => Self::Hop,
             FrameKind::Waker => Self::Waker,
             FrameKind::Holder => Self::Holder,

@@ -36,6 +36,9 @@ struct WaitRow {
     cause: TextId,
     on: Option<TextId>,
     label: Option<TextId>,
+    /// The ranges that its program marked, the outermost first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ranges: Option<TextId>,
     syscall: Option<TextId>,
     timeout_ns: Option<u64>,
     state: char,
@@ -111,6 +114,7 @@ fn wait_row<'a>(wait: &'a WaitEntry, window: Nanos, texts: &mut Texts<'a>) -> Wa
         cause: texts.id(wait.cause.name()),
         on: wait.waited_on.as_ref().map(|on| texts.id(&on.text)),
         label: label_text(wait.label.as_ref(), texts),
+        ranges: (!wait.markers.is_empty()).then(|| texts.id(&wait.markers.join(" > "))),
         syscall: wait.syscall.map(|name| texts.id(name)),
         timeout_ns: wait.timeout_ns.map(|timeout| timeout.0),
         state: wait.state,
@@ -152,7 +156,7 @@ fn part_row<'a>(blame: &'a BlameEntry, class: PageClass, texts: &mut Texts<'a>) 
 }
 
 fn hop_row<'a>(hop: &'a HopEntry, texts: &mut Texts<'a>) -> (TextId, Option<TextId>, StackTextId) {
-    let HopEntry { thread, label, stack } = hop;
+    let HopEntry { thread, label, stack, .. } = hop;
     let name = texts.thread(&thread.comm, thread.tid, thread.container.as_deref());
     (name, self::label_text(label.as_ref(), texts), texts.stack(stack))
 }

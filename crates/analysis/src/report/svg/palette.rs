@@ -97,6 +97,7 @@ pub(super) const fn frame_fill(kind: FrameKind, dominant: Dominant) -> Fill {
         FrameKind::User => Fill::tint(base, 24, 34),
         FrameKind::Kernel => Fill::tint(base, 38, 24),
         FrameKind::Separator => Fill { light: Rgb(200, 200, 200), dark: Rgb(80, 80, 80) },
+        FrameKind::Marker => Fill::tint(base, 46, 42),
         FrameKind::Group | FrameKind::Waiter | FrameKind::Waker | FrameKind::Holder => {
             Fill::tint(base, 55, 50)
         }

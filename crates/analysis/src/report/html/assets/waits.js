@@ -30,6 +30,9 @@ function on(wait) {
   if (wait.label !== null) {
     what.push(`in ${text(wait.label)}`);
   }
+  if (wait.ranges !== undefined) {
+    what.push(`within ${text(wait.ranges)}`);
+  }
   return what.join(', ');
 }
 
