@@ -7,6 +7,7 @@ pub mod messages;
 use std::io;
 
 use offwake_analysis::{
+    analysis::Extent,
     blame::{Blame, ChainLimits},
     export::{Export, Table, parquet},
     filter::Filter,
@@ -43,7 +44,9 @@ pub fn report(recording: &Recording) {
     for write in [json::write, json::write_full, summary::write] as [Writer; 3] {
         write(&report, &mut io::sink()).expect("a sink takes everything");
     }
-    let pictures: [PictureWriter; 4] = [folded::write, svg::write, pprof::write, speedscope::write];
+    let pprof: PictureWriter =
+        |report, view, out| pprof::write(report, view, Extent::Bounded, out);
+    let pictures: [PictureWriter; 4] = [folded::write, svg::write, pprof, speedscope::write];
     for write in pictures {
         write(&report, &View::default(), &mut io::sink()).expect("a sink takes everything");
     }

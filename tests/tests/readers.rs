@@ -15,6 +15,18 @@ use offwake_tests::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+/// Words of `.folded` that no function is called.
+const KINDS_OF_BLAME: [&str; 8] = [
+    "[cpu_queue]",
+    "[device]",
+    "[disk]",
+    "[network]",
+    "[throttled]",
+    "[timer]",
+    "[unattributed: still_blocked]",
+    "[work]",
+];
+
 const RECORDINGS: [&str; 7] = ["demo", "disk", "make", "pipe", "python", "redis", "tree"];
 
 /// Who ended how many waits of whom, as Perfetto has it. A thread's first state follows on no wait: it was created.
@@ -254,13 +266,36 @@ fn pprof_shows_every_kind_of_blame() -> Result<()> {
         ensure!(total(1) == sum("count"), "{recording}: {} waits", total(1));
         ensure!(total(0) == (2..6).map(total).sum::<u64>(), "{recording}");
         let top = pprof(&["-top", "-sample_index=blocked"])?;
-        let has_leaf = top.lines().any(|line| line.trim_end().ends_with(']'));
-        ensure!(top.contains("Type: blocked") && has_leaf, "{recording}: {top}");
+        ensure!(top.contains("Type: blocked"), "{recording}: {top}");
+        let names = names_with_own_time(&top);
+        let is_kind = |name: &str| name == "--" || KINDS_OF_BLAME.contains(&name);
+        ensure!(!names.iter().any(|name| is_kind(name)), "{recording}: {top}");
+        // Most are functions that the report knows as such, not threads.
+        let text = report.to_string();
+        let is_function = |name: &&&str| text.contains(&format!("\"{name}\""));
+        let (first, functions) = (names.first(), names.iter().filter(is_function).count());
+        ensure!(first.is_some_and(|name| is_function(&name)), "{recording}: {top}");
+        ensure!(functions * 2 > names.len(), "{recording}: {top}");
         for label in ["thread:[", "cause:[", "blame:[", "tid:["] {
             ensure!(raw.contains(label), "{recording}: no {label} in {raw}");
         }
     }
     Ok(())
+}
+
+/// The names in the rows of `pprof -top` that have time of their own, in its order.
+fn names_with_own_time(top: &str) -> Vec<&str> {
+    let rows = top.lines().skip_while(|line| !line.trim_start().starts_with("flat")).skip(1);
+    rows.filter(|row| !row.trim_start().starts_with("0 "))
+        .filter_map(|row| {
+            // flat, flat%, sum%, cum, cum%, and a name that may have spaces.
+            let mut rest = row.trim_start();
+            for _ in 0..5 {
+                rest = rest.split_once(' ')?.1.trim_start();
+            }
+            Some(rest)
+        })
+        .collect()
 }
 
 #[test]

@@ -1,20 +1,32 @@
 //! Reports for other people's tools. `tests/tests/readers.rs` opens them with those.
 
-use std::io;
+use std::{collections::BTreeSet, io};
 
-use libdd_profiling_protobuf::prost_impls::{Message as _, Profile};
+use libdd_profiling_protobuf::prost_impls::{Message as _, Profile, Sample};
 use offwake_analysis::{
+    analysis::Extent,
     filter::Filter,
     formats::{pprof, speedscope},
-    report::{Report, flame::View},
+    report::{
+        Report,
+        flame::{Direction, View},
+    },
 };
-use offwake_recording::Recording;
+use offwake_recording::{Recording, units::Tid};
 
-use crate::golden::{golden, report, service, written};
+use crate::{
+    draw::edit,
+    fixtures::kernel,
+    golden::{golden, report, service, written},
+};
 
 pub fn profile(report: &Report) -> Profile {
+    profile_of_extent(report, Extent::Bounded)
+}
+
+fn profile_of_extent(report: &Report, extent: Extent) -> Profile {
     let mut bytes = Vec::new();
-    pprof::write_plain(report, &View::default(), &mut bytes).unwrap();
+    pprof::write_plain(report, &View::default(), extent, &mut bytes).unwrap();
     Profile::decode(bytes.as_slice()).expect("a profile")
 }
 
@@ -26,18 +38,23 @@ fn drawn(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     speedscope::write(report, &View::default(), out)
 }
 
+/// The names of a sample's frames, leaf first.
+fn frames<'p>(profile: &'p Profile, sample: &Sample) -> Vec<&'p str> {
+    let name = |&id: &u64| {
+        let location = profile.locations.iter().find(|location| location.id == id).unwrap();
+        let function = location.lines[0].function_id;
+        let function = profile.functions.iter().find(|f| f.id == function).unwrap();
+        text(profile, function.name)
+    };
+    sample.location_ids.iter().map(name).collect()
+}
+
 /// Each sample in three lines, as `go tool pprof -traces` shows them.
 fn outline(profile: &Profile) -> String {
     let mut lines = Vec::new();
     let types: Vec<_> = profile.sample_types.iter().map(|t| text(profile, t.r#type)).collect();
     for sample in &profile.samples {
-        let frames = sample.location_ids.iter().map(|&id| {
-            let location = profile.locations.iter().find(|location| location.id == id).unwrap();
-            let function = location.lines[0].function_id;
-            let function = profile.functions.iter().find(|f| f.id == function).unwrap();
-            text(profile, function.name)
-        });
-        lines.push(frames.collect::<Vec<_>>().join(" < "));
+        lines.push(frames(profile, sample).join(" < "));
         let values = types.iter().zip(&sample.values).filter(|(_, value)| **value != 0);
         lines.push(values.map(|(name, value)| format!("  {name}={value}")).collect());
         let labels = sample.labels.iter().map(|label| match label.str {
@@ -53,6 +70,69 @@ fn outline(profile: &Profile) -> String {
 #[test]
 fn the_profile_for_pprof_is_golden() {
     golden("service.pprof.txt", &outline(&profile(&report(&service(), &Filter::default()))));
+}
+
+/// `pprof -top` lists the innermost frames: they are functions, not kinds of blame.
+#[test]
+fn a_sample_ends_with_a_function_and_a_full_one_with_the_innermost() {
+    let report = report(&service(), &Filter::default());
+    let leaves = |extent| {
+        let profile = profile_of_extent(&report, extent);
+        let leaf = |sample| frames(&profile, sample)[0].to_owned();
+        profile.samples.iter().map(leaf).collect::<BTreeSet<String>>()
+    };
+    let (own, innermost) = (leaves(Extent::Bounded), leaves(Extent::Full));
+    let is_kind = |name: &String| name.starts_with('[') || name == "--";
+    assert!(!own.iter().chain(&innermost).any(is_kind), "{own:?} {innermost:?}");
+    assert!(own.contains("finish:job") && own.contains("reply"), "{own:?}");
+    assert!(innermost.contains("wake_up_q") && innermost.contains("schedule"), "{innermost:?}");
+}
+
+/// The worker waits for the disk in one place, and wakes the web server from another. If it waits
+/// in two places, nothing tells from which of them it came.
+#[test]
+fn time_in_which_a_waker_slept_is_where_it_slept_if_that_is_one_place() {
+    let leaf = |recording: &Recording| {
+        let report = report(recording, &Filter::default());
+        let profile = profile(&report);
+        let label = |sample: &Sample, name: &str| {
+            let label = sample.labels.iter().find(|label| text(&profile, label.key) == name);
+            text(&profile, label.unwrap().str).to_owned()
+        };
+        let sample = profile
+            .samples
+            .iter()
+            .find(|sample| label(sample, "thread") == "web" && label(sample, "blame") == "disk");
+        frames(&profile, sample.expect("a wait for a waker that waits for a disk"))[0].to_owned()
+    };
+    let mut recording = service();
+    assert_eq!(leaf(&recording), "jbd2_log_wait_commit");
+    let elsewhere = kernel(&mut recording, &["schedule", "folio_wait_bit_common", "filemap_fault"]);
+    edit(&mut recording, |waits| {
+        let wait = waits.iter_mut().find(|wait| wait.tid == Tid(8)).unwrap();
+        wait.kernel_stack = elsewhere;
+    });
+    assert_eq!(leaf(&recording), "finish:job");
+}
+
+#[test]
+fn the_thread_that_is_blamed_ends_a_sample_and_the_waiter_does_if_it_is_reversed() {
+    let report = report(&service(), &Filter::default());
+    let mut bytes = Vec::new();
+    let view = View { direction: Direction::FromCulprit, ..View::default() };
+    pprof::write_plain(&report, &view, Extent::Bounded, &mut bytes).unwrap();
+    let reversed = Profile::decode(bytes.as_slice()).unwrap();
+    let forward = profile(&report);
+    let order = |profile: &Profile| {
+        let mut threads = profile.samples.iter().map(|sample| {
+            let names = frames(profile, sample);
+            let threads = names.into_iter().filter(|name| ["web-7", "worker-8"].contains(name));
+            threads.map(str::to_owned).collect::<Vec<_>>()
+        });
+        threads.find(|threads| threads.len() == 2).expect("a chain")
+    };
+    assert_eq!(order(&forward), ["worker-8", "web-7"]);
+    assert_eq!(order(&reversed), ["web-7", "worker-8"]);
 }
 
 #[test]

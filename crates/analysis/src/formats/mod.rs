@@ -3,6 +3,7 @@
 //! A format says what it is called and what it needs, and writes an [`Analysis`]. Where its bytes
 //! go is none of its business.
 
+mod call_path;
 mod folded;
 mod html;
 pub mod json;

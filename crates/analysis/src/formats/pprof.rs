@@ -2,8 +2,8 @@
 //!
 //! The messages are those of
 //! [`profile.proto`](https://github.com/google/pprof/blob/main/proto/profile.proto). Each path is a
-//! sample, and each of its frames a function, with its file and line where they are known: what
-//! they have besides, hops and kinds of blame, has no address.
+//! sample, and each of its frames a function, with its file and line where they are known. Threads
+//! are among the frames, so that frames have no addresses. The kind of blame is a label.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -16,14 +16,14 @@ use libdd_profiling_protobuf::{
     Function, Label, Line, Location, NO_OPT_ZERO, OPT_ZERO, Record, Sample, StringOffset, Value,
     ValueType,
 };
-use offwake_recording::units::Tgid;
+use offwake_recording::units::{Tgid, Tid};
 
 use crate::{
-    analysis::Analysis,
+    analysis::{Analysis, Extent},
     blame::BlameEntryKind,
     report::{
         BlameEntry, Report, SmallPaths, WaitEntry,
-        flame::{Path, View, paths, shown_parts},
+        flame::{Path, View, shown_parts},
         loss_line,
     },
     text,
@@ -31,6 +31,7 @@ use crate::{
 
 use super::{
     OutputFormat, Written,
+    call_path::CallPathBuilder,
     source_frame::{SourceFrame, SourceFrames},
 };
 
@@ -63,7 +64,8 @@ impl OutputFormat for Pprof {
         analysis: &Analysis<'_>,
         out: &mut (dyn io::Write + Send),
     ) -> io::Result<Written> {
-        write(analysis.report(), &analysis.options().view, out)?;
+        let options = analysis.options();
+        write(analysis.report(), &options.view, options.extent, out)?;
         Ok(Written::from_limits(&analysis.report().filter, SmallPaths::default()))
     }
 }
@@ -73,9 +75,14 @@ impl OutputFormat for Pprof {
 /// # Errors
 ///
 /// Those of `out`, and if there are more than 4,294,967,295 different texts.
-pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write(
+    report: &Report,
+    view: &View,
+    extent: Extent,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     let mut gzip = GzEncoder::new(out, Compression::default());
-    write_plain(report, view, &mut gzip)?;
+    write_plain(report, view, extent, &mut gzip)?;
     gzip.finish()?.flush()
 }
 
@@ -84,7 +91,12 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
 /// # Errors
 ///
 /// Those of [`write()`].
-pub fn write_plain(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write_plain(
+    report: &Report,
+    view: &View,
+    extent: Extent,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     // Messages are written a byte at a time.
     let mut out = io::BufWriter::new(out);
     let mut table = ProfileTables::default();
@@ -93,7 +105,7 @@ pub fn write_plain(report: &Report, view: &View, out: &mut dyn io::Write) -> io:
         let r#type = ValueType { r#type: table.text(name)?.into(), unit: table.text(unit)?.into() };
         field::<_, 1, NO_OPT_ZERO>(r#type, &mut out)?;
     }
-    for (key, values) in samples(report, view) {
+    for (key, values) in samples(report, view, extent) {
         let locations = key.path.iter().rev().map(|frame| table.location(frame));
         let locations: Vec<u64> = locations.collect::<io::Result<_>>()?;
         let labels = labels(&key, &mut table)?;
@@ -134,6 +146,7 @@ struct SampleKey {
     waker: Option<String>,
     blame: &'static str,
     reason: Option<&'static str>,
+    holder: Option<String>,
 }
 
 #[derive(Default)]
@@ -166,7 +179,7 @@ impl SampleValues {
 }
 
 /// A wait counts once, where most of its time went; one that was over before it began nowhere.
-fn samples(report: &Report, view: &View) -> BTreeMap<SampleKey, SampleValues> {
+fn samples(report: &Report, view: &View, extent: Extent) -> BTreeMap<SampleKey, SampleValues> {
     let processes: HashMap<Tgid, &str> =
         report.processes.iter().map(|process| (process.tgid, process.comm.as_str())).collect();
     let mut most: HashMap<*const WaitEntry, &BlameEntry> = HashMap::new();
@@ -178,7 +191,8 @@ fn samples(report: &Report, view: &View) -> BTreeMap<SampleKey, SampleValues> {
     }
     let mut names = SourceFrames::default();
     let mut samples: BTreeMap<SampleKey, SampleValues> = BTreeMap::new();
-    for Path { frames, wait, blame: share } in paths(report, view) {
+    let builder = CallPathBuilder::new(report, *view, extent);
+    for (Path { wait, blame: share, .. }, frames) in builder.build_all() {
         let key = SampleKey {
             path: names.path(&frames),
             thread: wait.comm.clone(),
@@ -188,14 +202,14 @@ fn samples(report: &Report, view: &View) -> BTreeMap<SampleKey, SampleValues> {
             pid: wait.tgid.0,
             cause: wait.cause.name(),
             waker: wait.waker.as_ref().map(|waker| match (&waker.comm, waker.tid) {
-                (Some(comm), Some(tid)) => match &waker.container {
-                    Some(container) => format!("{comm} {tid} in {container}"),
-                    None => format!("{comm} {tid}"),
-                },
+                (Some(comm), Some(tid)) => describe_thread(comm, tid, waker.container.as_deref()),
                 _ => waker.vector.clone().unwrap_or_default(),
             }),
             blame: share.kind.name(),
             reason: share.reason.map(|reason| reason.name()),
+            holder: share.holder.as_ref().map(|holder| {
+                describe_thread(&holder.comm, holder.tid, holder.container.as_deref())
+            }),
         };
         let most = most.get(&std::ptr::from_ref(wait));
         let counts = most.is_some_and(|&most| std::ptr::eq(most, share));
@@ -204,11 +218,29 @@ fn samples(report: &Report, view: &View) -> BTreeMap<SampleKey, SampleValues> {
     samples
 }
 
+fn describe_thread(comm: &str, tid: Tid, container: Option<&str>) -> String {
+    match container {
+        Some(container) => format!("{comm} {tid} in {container}"),
+        None => format!("{comm} {tid}"),
+    }
+}
+
 type LabelRecord = Record<Label, 3, NO_OPT_ZERO>;
 
 fn labels(key: &SampleKey, table: &mut ProfileTables) -> io::Result<Vec<LabelRecord>> {
-    let SampleKey { path: _, thread, tid, container, process, pid, cause, waker, blame, reason } =
-        key;
+    let SampleKey {
+        path: _,
+        thread,
+        tid,
+        container,
+        process,
+        pid,
+        cause,
+        waker,
+        blame,
+        reason,
+        holder,
+    } = key;
     let texts = [
         ("thread", Some(thread.as_str())),
         ("process", Some(process.as_str())),
@@ -217,6 +249,7 @@ fn labels(key: &SampleKey, table: &mut ProfileTables) -> io::Result<Vec<LabelRec
         ("waker", waker.as_deref()),
         ("blame", Some(*blame)),
         ("reason", *reason),
+        ("holder", holder.as_deref()),
     ];
     let mut labels = Vec::new();
     for (name, words) in texts {
