@@ -1,5 +1,6 @@
 //! What is written for other people's tools, opened with those: Perfetto's trace processor, pprof,
-//! speedscope, a validator of JSON schemas, OpenTelemetry's messages, DuckDB.
+//! speedscope, a validator of JSON schemas, OpenTelemetry's messages, DuckDB, Polars,
+//! ClickHouse, Spark.
 
 use std::{fs, path::Path, process::Command};
 
@@ -321,6 +322,51 @@ fn speedscope_opens_its_own_files_and_folded_stacks() -> Result<()> {
         };
         ensure!(frames(0) == frames(1), "{recording}: {opened}");
     }
+    Ok(())
+}
+
+/// Each Parquet file says the same to all engines, and as much as the report.
+#[test]
+fn every_engine_reads_every_parquet_file() -> Result<()> {
+    let directory = reported("demo", &["waits.parquet", "x.requests.parquet", "x.json"])?;
+    let recording = data().join("data/demo.offwake");
+    let exported = Offwake::in_directory(directory.path())?
+        .arg("export")
+        .arg(recording)
+        .arg("tables")
+        .run()?;
+    ensure!(exported.status.success(), "{exported}");
+    let mut inputs =
+        vec!["waits=waits.parquet".to_owned(), "requests=x.requests.parquet".to_owned()];
+    for table in fs::read_dir(directory.path().join("tables"))? {
+        let name = table?.file_name().into_string().unwrap_or_default();
+        inputs.push(format!("tables/{name}=tables/{name}"));
+    }
+    ensure!(inputs.len() == 13, "{inputs:?}");
+    let read = |engine: &str| -> Result<Value> {
+        let mut python = Command::new(paths::python_interpreter()?);
+        python.arg(reader("parquet.py")).arg(engine).args(&inputs);
+        let read = output(python.current_dir(directory.path()))?;
+        serde_json::from_str(&read).with_context(|| format!("{engine}: {read}"))
+    };
+    let by_duckdb = read("duckdb")?;
+    for engine in ["polars", "clickhouse", "spark"] {
+        let by_engine = read(engine)?;
+        ensure!(by_engine == by_duckdb, "{engine}: {by_engine}, duckdb: {by_duckdb}");
+    }
+    let report: Value = serde_json::from_slice(&fs::read(directory.path().join("x.json"))?)?;
+    let waits = report["waits"].as_array().context("waits")?;
+    let blocked: i64 = waits.iter().filter_map(|wait| wait["blocked_ns"].as_i64()).sum();
+    for name in ["waits", "tables/waits"] {
+        let row = &by_duckdb[name];
+        ensure!(row[3] == blocked, "{name}: {row}, {blocked} ns");
+        let (first, last) = (row[1].as_i64(), row[2].as_i64());
+        // The recording is dated 2026-01-01, and some waits began before it.
+        let new_year = 1_767_225_600_000_000;
+        ensure!(first < Some(new_year) && last > Some(new_year), "{name}: {row}");
+        ensure!(last < Some(new_year + 1_000_000), "{name}: {row}");
+    }
+    ensure!(by_duckdb["requests"][0] == 12, "{by_duckdb}");
     Ok(())
 }
 

@@ -18,6 +18,9 @@ const DEBIAN: [&str; 2] = ["python3", "python3-venv"];
 /// and each file by its hash.
 const PACKAGES: &str = include_str!("../readers/requirements.txt");
 
+/// What PyPI has the source of alone. Its `setup.py` runs, that of the file with this hash.
+const SPARK_PACKAGES: &str = include_str!("../readers/requirements-spark.txt");
+
 /// What comes from npm, and the same of that. npm goes by the names of the files.
 const NODE_PACKAGES: [(&str, &str); 2] = [
     ("package.json", include_str!("../readers/package.json")),
@@ -52,7 +55,7 @@ pub fn node() -> anyhow::Result<PathBuf> {
 pub fn install() -> anyhow::Result<()> {
     let node_packages: String = NODE_PACKAGES.iter().map(|(_, content)| *content).collect();
     // Its scripts begin with the path of their interpreter: where a clone had another path, they are broken.
-    let wanted = format!("{PACKAGES}{node_packages}{}\n", folder().display());
+    let wanted = format!("{PACKAGES}{SPARK_PACKAGES}{node_packages}{}\n", folder().display());
     // Written last, so that what was broken off is made anew.
     let stamp = folder().join("packages");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) && works(&interpreter()) {
@@ -60,13 +63,10 @@ pub fn install() -> anyhow::Result<()> {
     }
     install_debians()?;
     command::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder()))?;
-    write("requirements.txt", PACKAGES)?;
-    command::run(
-        Command::new(interpreter())
-            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
-            .args(["--only-binary", ":all:", "--require-hashes", "--requirement"])
-            .arg(folder().join("requirements.txt")),
-    )?;
+    install_packages("requirements.txt", PACKAGES, &[])?;
+    // With the setuptools that are there now: pip would fetch any.
+    let from_source = ["--no-binary", "pyspark", "--no-build-isolation"];
+    install_packages("requirements-spark.txt", SPARK_PACKAGES, &from_source)?;
     for (name, content) in NODE_PACKAGES {
         write(name, content)?;
     }
@@ -76,6 +76,19 @@ pub fn install() -> anyhow::Result<()> {
             .arg(folder()),
     )?;
     write("packages", &wanted)
+}
+
+/// Installs what a file of requirements lists.
+fn install_packages(name: &str, requirements: &str, options: &[&str]) -> anyhow::Result<()> {
+    write(name, requirements)?;
+    command::run(
+        Command::new(interpreter())
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(["--only-binary", ":all:"])
+            .args(options)
+            .args(["--require-hashes", "--requirement"])
+            .arg(folder().join(name)),
+    )
 }
 
 /// Writes a file of the environment.
@@ -115,14 +128,15 @@ mod tests {
 
     use serde_json::Value;
 
-    use super::{NODE_PACKAGES, PACKAGES};
+    use super::{NODE_PACKAGES, PACKAGES, SPARK_PACKAGES};
 
     /// A package without one could be anything that a registry has under that name and version.
     #[test]
     fn each_package_is_of_one_version_and_each_file_of_a_known_hash() {
         let mut hashes: BTreeMap<&str, usize> = BTreeMap::new();
         let mut package = "none";
-        for line in PACKAGES.lines().filter(|line| !line.starts_with('#')) {
+        let lines = PACKAGES.lines().chain(SPARK_PACKAGES.lines());
+        for line in lines.filter(|line| !line.starts_with('#')) {
             match line.trim_start().strip_prefix("--hash=sha256:") {
                 Some(hash) => {
                     let hash = hash.trim_end_matches(" \\");

@@ -6,6 +6,7 @@ use chrono::DateTime;
 use offwake_recording::{Clocks, units::Timestamp};
 
 const NS_OF_AN_HOUR: i64 = 3_600_000_000_000;
+const NS_OF_A_MICROSECOND: i64 = 1_000;
 
 /// Tells the wall's time of a moment by the reading of the clocks that came last before it: a step
 /// or a suspension between two readings is in the later one.
@@ -24,11 +25,16 @@ impl WallClock {
     /// Returns nanoseconds since 1970, UTC. None if the clocks were never read, or the time is out
     /// of range
     /// (1677 to 2262).
-    pub(super) fn time(&self, at: Timestamp) -> Option<i64> {
+    fn time(&self, at: Timestamp) -> Option<i64> {
         let later = self.readings.partition_point(|clocks| clocks.monotonic <= at);
         let reading = self.readings.get(later.saturating_sub(1))?;
         let since = i128::from(at.0) - i128::from(reading.monotonic.0);
         i64::try_from(i128::from(reading.realtime_ns) + since).ok()
+    }
+
+    /// Returns microseconds since 1970, UTC, rounded down. Spark reads no time in nanoseconds.
+    pub(super) fn time_us(&self, at: Timestamp) -> Option<i64> {
+        self.time(at).map(|ns| ns.div_euclid(NS_OF_A_MICROSECOND))
     }
 
     pub(super) fn hour(&self, at: Timestamp) -> HourOrNone {
@@ -111,6 +117,12 @@ mod tests {
         assert_eq!(time(3_500), Some(52_500 - NS_OF_AN_HOUR));
         // Before the first: there is no other.
         assert_eq!(time(400), Some(49_400));
+    }
+
+    #[test]
+    fn microseconds_are_rounded_down_before_1970_too() {
+        let time = |ns| WallClock::new(&[reading(0, ns)]).time_us(Timestamp(0));
+        assert_eq!([time(1_999), time(-1), time(-1_000)], [Some(1), Some(-1), Some(-1)]);
     }
 
     #[test]

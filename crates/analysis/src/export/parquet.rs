@@ -26,7 +26,7 @@ const BYTES_OF_A_DICTIONARY: usize = 16 << 20;
 
 /// Says which version of the layout a file is of.
 const LAYOUT_KEY: &str = "offwake.export";
-const LAYOUT_VERSION: &str = "1";
+const LAYOUT_VERSION: &str = "2";
 
 /// Writes a part of a table as a Parquet file, and says how many rows it has.
 ///

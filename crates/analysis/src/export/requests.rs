@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use arrow_array::{
-    ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, TimestampNanosecondArray,
+    ArrayRef, BooleanArray, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray,
     UInt32Array,
 };
 use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
@@ -77,7 +77,7 @@ struct RequestColumns {
 
 impl RequestColumns {
     fn push(&mut self, clock: &WallClock, row: &RequestRow<'_>) {
-        self.time.push(clock.time(row.start));
+        self.time.push(clock.time_us(row.start));
         self.server.push(row.class.server.clone());
         self.serving_end.push(row.class.serving_end.clone());
         self.container.push(row.class.container.clone());
@@ -103,7 +103,7 @@ impl RequestColumns {
     }
 
     fn into_columns(self) -> [(Field, ArrayRef); 17] {
-        let time = TimestampNanosecondArray::from(self.time).with_timezone("UTC");
+        let time = TimestampMicrosecondArray::from(self.time).with_timezone("UTC");
         [
             nullable("time", Arc::new(time)),
             required("server", Arc::new(StringArray::from(self.server))),

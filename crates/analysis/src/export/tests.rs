@@ -50,7 +50,7 @@ fn type_of(kind: &DataType) -> String {
         DataType::Int64 => "i64",
         DataType::Utf8 => "text",
         DataType::Dictionary(_, texts) => return type_of(texts),
-        DataType::Timestamp(TimeUnit::Nanosecond, Some(zone)) if &**zone == "UTC" => "timestamp",
+        DataType::Timestamp(TimeUnit::Microsecond, Some(zone)) if &**zone == "UTC" => "timestamp",
         DataType::FixedSizeList(item, length) => {
             return format!("{length} × {}", type_of(item.data_type()));
         }

@@ -11,7 +11,7 @@ mod waits;
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, RecordBatch, TimestampNanosecondArray};
+use arrow_array::{ArrayRef, RecordBatch, TimestampMicrosecondArray};
 use arrow_schema::{ArrowError, Field, Schema};
 use offwake_recording::{
     stream::column::{Column, Nulls},
@@ -82,7 +82,7 @@ fn pick<'a, T>(list: &'a [T], items: &[u32]) -> Vec<&'a T> {
 
 /// The wall's time of moments.
 fn wall_times(export: &Export<'_>, moments: impl Iterator<Item = Timestamp>) -> Column {
-    let times = moments.map(|at| export.clock.time(at)).collect::<TimestampNanosecondArray>();
+    let times = moments.map(|at| export.clock.time_us(at)).collect::<TimestampMicrosecondArray>();
     ("time", Nulls::Allowed, Arc::new(times.with_timezone("UTC")))
 }
 
