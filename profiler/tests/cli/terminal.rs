@@ -88,6 +88,16 @@ fn every_command_has_a_page_and_is_completed() {
         let page = std::fs::read_to_string(page).unwrap();
         assert!(page.contains(".SH NAME") && page.contains(command), "{page}");
     }
+    // On a terminal of 80 columns, name and synopsis take one line each.
+    for page in &pages {
+        let text = std::fs::read_to_string(page).unwrap().replace("\\fB", "").replace("\\fR", "");
+        for section in [".SH NAME\n", ".SH SYNOPSIS\n"] {
+            let (_, after) = text.split_once(section).unwrap();
+            let (lines, _) = after.split_once(".SH").unwrap();
+            let line = lines.trim_end().replace('\\', "");
+            assert!(!line.contains('\n') && line.len() <= 71, "{}: {line}", page.display());
+        }
+    }
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = run(&mut offwake_command(&["completions", shell])).stdout;
         let script = String::from_utf8(script).unwrap();

@@ -22,7 +22,7 @@ use crate::{
     },
 };
 
-/// Shows what threads wait for: off-CPU time, and the chain of wakers that leads to its cause.
+/// Shows what threads wait for, and follows it to the cause
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 pub struct Cli {
@@ -44,7 +44,7 @@ pub fn usage_error(kind: ErrorKind, message: &str) -> ! {
 pub enum Command {
     /// Record and report in one go (needs root)
     Profile(Box<Profile>),
-    /// Record into a file, to report later and anywhere (needs root)
+    /// Record into a file, to report anywhere (needs root)
     Record(Box<Record>),
     /// Report a recording (no root needed)
     Report(Box<ReportCommand>),
@@ -52,9 +52,9 @@ pub enum Command {
     Top(Box<Top>),
     /// Write a recording as Parquet tables, for queries
     Export(ExportCommand),
-    /// Run a service that is slow although its CPUs are idle, and find out why (needs root)
+    /// Find out why a service on idle CPUs is slow (needs root)
     Demo(Box<Demo>),
-    /// Show what this machine allows, what is missing, and how to get it
+    /// Show what this machine allows, and how to get the rest
     Doctor,
     /// Print shell completions
     Completions(CompletionsCommand),

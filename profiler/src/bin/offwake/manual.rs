@@ -24,7 +24,7 @@ pub fn completions(arguments: &CompletionsCommand) -> anyhow::Result<Outcome> {
 pub fn pages(arguments: &ManCommand) -> anyhow::Result<Outcome> {
     let Some(directory) = &arguments.output else {
         let mut page = Vec::new();
-        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+        clap_mangen::Man::new(command_with_usages()).render(&mut page)?;
         print(&page)?;
         return Ok(Outcome::Done);
     };
@@ -35,7 +35,22 @@ pub fn pages(arguments: &ManCommand) -> anyhow::Result<Outcome> {
 
 fn write_pages(directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
-    clap_mangen::generate_to(Cli::command(), directory)
+    clap_mangen::generate_to(command_with_usages(), directory)
+}
+
+/// Returns the command line with the usage of `--help` as each page's synopsis. A list of all
+/// options would fill the first screen.
+fn command_with_usages() -> clap::Command {
+    // Only then do commands know their whole names, as in `offwake report`.
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    fix_usages(command)
+}
+
+fn fix_usages(mut command: clap::Command) -> clap::Command {
+    let usage = command.render_usage().to_string();
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
+    command.override_usage(usage).mut_subcommands(fix_usages)
 }
 
 fn print(text: &[u8]) -> anyhow::Result<()> {
