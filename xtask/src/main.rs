@@ -11,6 +11,7 @@ mod incidents;
 mod instructions;
 mod links;
 mod msrv;
+mod package;
 mod privileged_tests;
 mod run;
 mod seeds;
@@ -82,6 +83,12 @@ enum Task {
         /// Run only tests whose names contain this
         filter: Option<String>,
     },
+    /// Make an archive, a .deb and an .rpm of offwake, in target/package
+    Package {
+        /// Install and use each on bare systems of Debian 12 and 13 (needs root and debootstrap)
+        #[arg(long)]
+        test: bool,
+    },
     /// Take what the golden tests and the programs are now as what they shall be
     Bless,
 }
@@ -101,6 +108,10 @@ fn main() -> ExitCode {
         Task::Fuzz { seconds } => fuzz::fuzz(seconds).map(|()| ExitCode::SUCCESS),
         Task::Seeds { count, filter } => {
             seeds::search(count, filter.as_deref()).map(|()| ExitCode::SUCCESS)
+        }
+        Task::Package { test: true } => package::test_packages().map(|()| ExitCode::SUCCESS),
+        Task::Package { test: false } => {
+            package::build_packages().map(|_packages| ExitCode::SUCCESS)
         }
         Task::Bless => bless::bless().map(|()| ExitCode::SUCCESS),
     };

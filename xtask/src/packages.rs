@@ -2,12 +2,15 @@
 
 /// Go has the reader of profiles for pprof; the servers and musl's compiler are what is unwound, and gdb
 /// unwinds it too. Docker runs containers of busybox. perf has a load of many threads that talk.
-/// iptables translates addresses between network namespaces.
-const FOR_LIVE_TESTS: [&str; 15] = [
+/// iptables translates addresses between network namespaces. debootstrap makes the bare systems that
+/// packages are tried on, and dpkg-dev says what the program depends on.
+const FOR_LIVE_TESTS: [&str; 17] = [
     "busybox-static",
     "chromium",
     "chromium-driver",
+    "debootstrap",
     "docker.io",
+    "dpkg-dev",
     "gdb",
     "golang-go",
     "iptables",

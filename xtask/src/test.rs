@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow};
 
 use crate::{
     dependencies::{self, Advisories},
-    disk_space, fuzz, glossary, instructions, links, msrv, privileged_tests, seeds, vm,
+    disk_space, fuzz, glossary, instructions, links, msrv, package, privileged_tests, seeds, vm,
 };
 use xtask::{
     apt, build, command,
@@ -51,13 +51,14 @@ const STEPS: [Step; 15] = [
 
 /// Steps that wait for downloads, or for one rustc at a time. The fuzzing ends when its time is over, whatever
 /// runs beside it.
-const BESIDE_FUZZING: [Step; 6] = [
+const BESIDE_FUZZING: [Step; 7] = [
     ("licences and sources of the dependencies", dependencies::check),
     ("python for the tests", python::install),
     ("what is only built: aarch64", vm::check_aarch64),
     ("documentation", build_documentation),
     ("the version of Rust that is stated", msrv::check),
     ("lints of the fuzz targets", lint_fuzz_targets),
+    ("packages, on bare systems", package::test_packages),
 ];
 
 /// Runs all steps, up to the first that fails.

@@ -1,0 +1,130 @@
+//! `cargo xtask package`: what people install, made of the release build.
+//!
+//! ```text
+//! target/package/
+//!   offwake-0.1.0-x86_64-linux.tar.gz         the files below, for any distribution
+//!   offwake_0.1.0-1_amd64.deb                 the same for Debian and Ubuntu (cargo-deb)
+//!   offwake-0.1.0-1.x86_64.rpm                the same for Fedora, RHEL, SUSE (cargo-generate-rpm)
+//!   offwake-0.1.0-x86_64-linux-debug.tar.gz   the program's debug information
+//!   SHA256SUMS
+//!   files/                                    what they are made of
+//! ```
+
+mod contents;
+mod trial;
+
+use std::{
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, ensure};
+use sha2::{Digest as _, Sha256};
+use xtask::{build, command, workspace};
+
+use crate::cargo_tool::CargoTool;
+
+const CARGO_DEB: CargoTool = CargoTool { package: "cargo-deb", version: "3.8.0" };
+const CARGO_GENERATE_RPM: CargoTool =
+    CargoTool { package: "cargo-generate-rpm", version: "0.21.1" };
+
+/// The version of all packages of the workspace.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What was made.
+pub struct Packages {
+    archive: PathBuf,
+    deb: PathBuf,
+    rpm: PathBuf,
+}
+
+/// Builds offwake, and makes the packages.
+///
+/// # Errors
+///
+/// When something can't be built or made.
+pub fn build_packages() -> anyhow::Result<Packages> {
+    build::build()?;
+    let folder = folder();
+    if folder.exists() {
+        fs::remove_dir_all(&folder)
+            .with_context(|| format!("cannot replace {}", folder.display()))?;
+    }
+    let files = folder.join("files");
+    contents::write_files(&files)?;
+    let name = format!("offwake-{VERSION}-{}-linux", std::env::consts::ARCH);
+    let archive = pack(&name, &files, "usr")?;
+    let debug = pack(&format!("{name}-debug"), &folder, contents::DEBUG_FILE)?;
+    // Both tools take the files from `files`, as profiler/Cargo.toml lists them.
+    let mut deb = CARGO_DEB.cargo()?;
+    deb.args(["deb", "--package", "offwake", "--no-build", "--no-strip", "--output"]).arg(&folder);
+    command::run(deb.current_dir(workspace::root()))?;
+    let mut rpm = CARGO_GENERATE_RPM.cargo()?;
+    rpm.args(["generate-rpm", "--package", "profiler", "--auto-req", "builtin", "--output"]);
+    command::run(rpm.arg(&folder).current_dir(workspace::root()))?;
+    let packages = Packages {
+        archive,
+        deb: find_package(&folder, "deb")?,
+        rpm: find_package(&folder, "rpm")?,
+    };
+    let made = [&packages.archive, &packages.deb, &packages.rpm, &debug];
+    write_sums(&folder, &made)?;
+    for path in made {
+        let megabytes = fs::metadata(path)?.len() / 1_000_000;
+        println!("{} ({megabytes} MB)", path.display());
+    }
+    Ok(packages)
+}
+
+/// Makes the packages, then installs and uses each on bare systems of two Debian releases.
+///
+/// # Errors
+///
+/// When one can't be made, installed or used.
+pub fn test_packages() -> anyhow::Result<()> {
+    trial::try_all(&build_packages()?)
+}
+
+fn folder() -> PathBuf {
+    workspace::target().join("package")
+}
+
+/// Packs a file or folder of `parent` into an archive of this name. The same files give the same
+/// archive.
+fn pack(name: &str, parent: &Path, member: &str) -> anyhow::Result<PathBuf> {
+    let path = folder().join(format!("{name}.tar.gz"));
+    let mut tar = Command::new("tar");
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"]);
+    // Whatever the umask is here.
+    tar.args(["--mode=a+rX,u+w,go-w", "-I", "gzip -n", "-C"]).arg(parent);
+    command::run(tar.arg("-cf").arg(&path).arg(member))?;
+    Ok(path)
+}
+
+/// Returns the one file of a folder with this extension.
+fn find_package(folder: &Path, extension: &str) -> anyhow::Result<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|its| its == extension) {
+            found.push(path);
+        }
+    }
+    ensure!(found.len() == 1, "made {} packages with .{extension}", found.len());
+    found.pop().context("made no package")
+}
+
+/// Writes what `sha256sum --check` reads.
+fn write_sums(folder: &Path, paths: &[&PathBuf]) -> anyhow::Result<()> {
+    let mut sums = String::new();
+    for path in paths {
+        let content = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        for byte in Sha256::digest(content) {
+            write!(sums, "{byte:02x}")?;
+        }
+        writeln!(sums, "  {}", path.file_name().context("no file")?.to_string_lossy())?;
+    }
+    fs::write(folder.join("SHA256SUMS"), sums).context("cannot write SHA256SUMS")
+}
