@@ -11,10 +11,11 @@ use offwake_recording::{
     ClosedBy, CpuQuota, DetailStep, DetailStretch, DeviceKind, DiskUse, End, FileId, FileKind,
     Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Marker, MarkerKind, Meta,
     Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PollEvents, Preemption,
-    ProcessInfo, QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
-    StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall, SyscallTable,
-    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
-    Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
+    ProcessInfo, QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd, SocketRole, SpanId,
+    Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall,
+    SyscallTable, SystemVector, TagChange, TagName, TagSet, TagSetId, TaskState, ThreadEvent,
+    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, TraceId, Unanswered,
+    UnansweredKind, Wait, Wake, WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -67,6 +68,11 @@ fn slice(u: Bytes) -> Result<Slice> {
         summed: many(u, 8, summed)?,
         disk_uses: many(u, 3, disk_use)?,
         markers: many(u, 8, marker)?,
+        tag_sets: many(u, 3, tag_set)?,
+        tag_changes: many(u, 8, tag_change)?,
+        tag_names: many(u, 2, |u| {
+            Ok(TagName { tgid: Tgid(small(u)?), key: any(u)?, name: text(u)? })
+        })?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -160,6 +166,26 @@ fn disk_use(u: Bytes) -> Result<DiskUse> {
         read_bytes: any(u)?,
         submitted_bytes: any(u)?,
         dirtied_bytes: any(u)?,
+    })
+}
+
+fn tag_set(u: Bytes) -> Result<TagSet> {
+    Ok(TagSet {
+        id: TagSetId(small(u)?.into()),
+        tgid: Tgid(small(u)?),
+        trace: maybe(u, |u| Ok(TraceId(any(u)?)))?,
+        span: maybe(u, |u| Ok(SpanId(any(u)?)))?,
+        attributes: many(u, 2, |u| Ok((any(u)?, text(u)?)))?,
+    })
+}
+
+fn tag_change(u: Bytes) -> Result<TagChange> {
+    Ok(TagChange {
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        at: time(u)?,
+        since: maybe(u, time)?,
+        set: maybe(u, |u| Ok(TagSetId(small(u)?.into())))?,
     })
 }
 

@@ -19,6 +19,7 @@
 //! | [`run_queue_clock`] | how the scheduler's clock is compared with that of the records |
 //! | [`code_epoch`] | when a return address may begin to stand for other code |
 //! | [`own_processes`] | the profiler's own processes, of which nothing is recorded |
+//! | [`tags`] | what programs say of what their threads are doing |
 //!
 //! The programs themselves are the binary `offwake-bpf` (`main.rs`), whose documentation lists
 //! which program runs at which tracepoint.
@@ -39,4 +40,5 @@ pub mod run_costs;
 pub mod run_queue_clock;
 pub mod stack_counts;
 pub mod syscalls;
+pub mod tags;
 pub mod user_stack;

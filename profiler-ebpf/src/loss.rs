@@ -56,6 +56,13 @@ pub enum Loss {
     MarkerUnreadable = 22,
     /// A marker beyond [`MAX_PER_SECOND`](crate::marker::MAX_PER_SECOND).
     MarkerOverRate = 23,
+    /// A thread's tags, or a change of them, found no room in the ring; what the thread had until the
+    /// next change that found room is not known.
+    RingFullTags = 24,
+    /// A thread was in the middle of writing its tags, or said that they are not whole.
+    TagsBeingWritten = 25,
+    /// A thread's tags were too large, unreadable, or of a form that can't be.
+    TagsRefused = 26,
 }
 
 /// The loss of a record that found no room in its ring.
@@ -105,7 +112,7 @@ impl RingLoss {
 }
 
 /// How many kinds of loss there are.
-pub const LOSS_KINDS: usize = 24;
+pub const LOSS_KINDS: usize = 27;
 
 /// One CPU's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +134,6 @@ impl Default for LossCounters {
 
 const _: () = {
     assert!(size_of::<LossCounters>() == (LOSS_KINDS + 2) * 8);
-    assert!(Loss::MarkerOverRate as usize + 1 == LOSS_KINDS);
+    assert!(Loss::TagsRefused as usize + 1 == LOSS_KINDS);
     assert!(RingLoss::MASK < LOSS_KINDS);
 };

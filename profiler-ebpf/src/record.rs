@@ -40,6 +40,10 @@ pub mod kind {
     pub const THROTTLE: u16 = 8;
     /// [`super::SummedRecord`]
     pub const SUMMED: u16 = 9;
+    /// [`TagSetRecord`](crate::tags::TagSetRecord)
+    pub const TAG_SET: u16 = 10;
+    /// [`TagChangeRecord`](crate::tags::TagChangeRecord)
+    pub const TAG_CHANGE: u16 = 11;
     /// [`MarkerRecord`](crate::marker::MarkerRecord)
     pub const MARKER: u16 = 12;
 }

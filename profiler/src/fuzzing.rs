@@ -6,7 +6,7 @@ use crate::{
     pipe_holders, processes,
     symbols::{
         address_spaces::{description::ModuleDescription, proc_maps},
-        naming, python,
+        naming, python, tags,
     },
     thread_call::ThreadCall,
 };
@@ -31,13 +31,15 @@ pub fn parse_containers(bytes: &[u8]) {
     containers::parse_hostile(bytes);
 }
 
-/// Reads the headers and notes of a file, and where in it CPython keeps its state.
+/// Reads the headers and notes of a file, and where in it CPython keeps its state and threads their
+/// tags; and the bytes as what a process calls its labels.
 pub fn read_headers(bytes: &[u8]) {
     let described = ModuleDescription::read(bytes);
     assert!(described.left_out == 0 || !described.segments.is_empty());
     for path in ["/usr/bin/python3.11", "/srv/app"] {
         let _image = python::hostile::read_image(bytes, path);
     }
+    tags::parse_hostile(bytes);
 }
 
 /// Names offsets in a file.

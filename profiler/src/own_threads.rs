@@ -45,6 +45,8 @@ pub enum OwnThread {
     Follow,
     /// Has build ids read.
     BuildIds,
+    /// Has files searched for where programs say what their threads do.
+    TagSymbols,
     /// Asks another network namespace for its sockets.
     NetNamespace,
     /// Finds who holds the locks that are waited for as the recording ends.
@@ -74,7 +76,7 @@ pub enum DeathCost {
 
 impl OwnThread {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Main,
         Self::Load,
         Self::Drain,
@@ -85,6 +87,7 @@ impl OwnThread {
         Self::ContainerNames,
         Self::Follow,
         Self::BuildIds,
+        Self::TagSymbols,
         Self::NetNamespace,
         Self::LockOwners,
         Self::PolledFiles,
@@ -109,6 +112,7 @@ impl OwnThread {
             Self::ContainerNames => "offwake-engines",
             Self::Follow => "offwake-follow",
             Self::BuildIds => "offwake-build-id",
+            Self::TagSymbols => "offwake-labels",
             Self::NetNamespace => "offwake-sockets",
             Self::LockOwners => "offwake-owners",
             Self::PolledFiles => "offwake-polled",
@@ -137,6 +141,7 @@ impl OwnThread {
             Self::Sync
             | Self::ContainerNames
             | Self::BuildIds
+            | Self::TagSymbols
             | Self::NetNamespace
             | Self::LockOwners
             | Self::PolledFiles

@@ -30,6 +30,7 @@ pub mod requests;
 mod search;
 pub mod selection;
 pub mod spans;
+pub mod tags;
 pub mod text;
 pub mod timeline;
 pub mod top;

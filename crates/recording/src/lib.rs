@@ -27,6 +27,7 @@ mod stack;
 mod stop_origin;
 pub mod stream;
 mod summed;
+mod tags;
 mod thread;
 mod unanswered;
 pub mod units;
@@ -58,6 +59,7 @@ pub use stack::{
 };
 pub use stop_origin::{StopOrigin, StoppedThread};
 pub use summed::SummedWaits;
+pub use tags::{NotHexadecimal, SpanId, TagChange, TagName, TagSet, TagSetId, TraceId};
 pub use thread::{Phase, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind};
 pub use unanswered::{Unanswered, UnansweredKind};
 pub use wait::{
@@ -251,6 +253,12 @@ pub struct Recording {
     /// What programs marked in their own code. Some come from just before the window: they say in which
     /// ranges threads were as it opened.
     pub markers: Vec<Marker>,
+    /// What threads said that they were doing, by id.
+    pub tag_sets: BTreeMap<TagSetId, TagSet>,
+    /// When threads changed from one of these to another.
+    pub tag_changes: Vec<TagChange>,
+    /// What processes call their labels.
+    pub tag_names: Vec<TagName>,
     /// How much detail was recorded, and what that cost, in order of time.
     pub detail: Vec<DetailStretch>,
     /// The clocks, read every second or so.
@@ -282,6 +290,7 @@ impl Recording {
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));
         self.samples.sort_by_key(|sample| (sample.at, sample.tid));
         self.markers.sort_by_key(|marker| (marker.at, marker.tid));
+        self.tag_changes.sort_by_key(|change| (change.at, change.tid));
         self.detail.sort_by_key(|stretch| (stretch.from, stretch.until));
         self.processes.sort_by_key(|process| (process.tgid, process.at));
     }

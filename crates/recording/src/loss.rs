@@ -37,7 +37,7 @@ pub const DISK_USES_UNREAD: &str = "disk_uses_unread";
 pub const OWN_THREADS_FAILED: &str = "own_threads_failed";
 
 /// All such threads. Without any other there is no recording.
-pub const PART_THREADS: [PartThread; 8] = [
+pub const PART_THREADS: [PartThread; 9] = [
     PartThread {
         name: "offwake-sync",
         counter: "own_thread_sync_failed",
@@ -52,6 +52,11 @@ pub const PART_THREADS: [PartThread; 8] = [
         name: "offwake-build-id",
         counter: "own_thread_build_id_failed",
         cost: "build ids of programs are missing",
+    },
+    PartThread {
+        name: "offwake-labels",
+        counter: "own_thread_labels_failed",
+        cost: "labels and traces of programs are missing",
     },
     PartThread {
         name: "offwake-sockets",

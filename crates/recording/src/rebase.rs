@@ -43,6 +43,10 @@ impl Recording {
         let seen = self.thread_events.iter_mut().flat_map(|seen| [&mut seen.at, &mut seen.created]);
         let summed = self.summed.iter_mut().flat_map(|s| [&mut s.from, &mut s.until]);
         let detail = self.detail.iter_mut().flat_map(|d| [&mut d.from, &mut d.until]);
+        let tagged = self
+            .tag_changes
+            .iter_mut()
+            .flat_map(|change| [&mut change.at].into_iter().chain(&mut change.since));
         (window.into_iter().chain(ring_full.into_iter().flatten()))
             .chain(self.waits.moments())
             .chain(off)
@@ -51,6 +55,7 @@ impl Recording {
             .chain(detail)
             .chain(counted)
             .chain(seen)
+            .chain(tagged)
             .chain(self.exits.iter_mut().map(|exit| &mut exit.at))
             .chain(self.samples.iter_mut().map(|sample| &mut sample.at))
             .chain(self.markers.iter_mut().map(|marker| &mut marker.at))

@@ -9,7 +9,7 @@ use profiler_ebpf::{
 };
 
 use super::{
-    code_epoch::begin_next_epoch, own_processes, ring::send, sums, target, task::Task,
+    code_epoch::begin_next_epoch, own_processes, ring::send, sums, tags, target, task::Task,
     task_address::TaskAddress, task_local,
 };
 
@@ -37,6 +37,7 @@ pub fn on_exec(task: Task, old_tid: u32) {
     begin_next_epoch(task.tgid());
     if let Some(local) = task_local::find_or_create(task) {
         sums::flush(local);
+        tags::forget(local, task.tgid());
         task_local::send_exec(local, task, old_tid);
     }
 }

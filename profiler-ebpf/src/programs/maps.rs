@@ -18,6 +18,7 @@ use profiler_ebpf::{
     run_costs::RunCosts,
     stack_counts::StackCounters,
     syscalls::TABLE_LEN,
+    tags::{TagSetRecord, TagSource},
     user_stack::CallSite,
 };
 
@@ -236,3 +237,20 @@ pub static LAST_UNTHROTTLE: Array<u64, 1> = Array::new();
 /// How many markers each CPU has recorded in this second.
 #[btf_map]
 pub static MARKER_RATES: PerCpuArray<MarkerRate, 1> = PerCpuArray::new();
+/// Where the threads of each process have their tags. User space writes, and an exec removes its
+/// process's.
+#[btf_map]
+pub static TAG_SOURCES: HashMap<u32, TagSource, 4096, { BPF_F_NO_PREALLOC as usize }> =
+    HashMap::new();
+
+/// How often user space has changed [`TAG_SOURCES`]: 0 while no process has tags.
+#[btf_map]
+pub static TAG_EPOCH: Array<u64, 1> = Array::new();
+
+/// The sets of tags that user space has. One that is evicted is sent again.
+#[btf_map]
+pub static SENT_TAGS: LruHashMap<u64, u32, 16384> = LruHashMap::new();
+
+/// The tags that were read last, by [`Scratch`](super::stack::Scratch).
+#[btf_map]
+pub static TAG_SCRATCH: PerCpuArray<TagSetRecord, 2> = PerCpuArray::new();

@@ -28,6 +28,7 @@ pub mod sums;
 pub mod survey;
 pub mod switch;
 pub mod syscall;
+pub mod tags;
 pub mod target;
 pub mod task;
 pub mod task_address;

@@ -19,7 +19,8 @@ use super::{
     detail, file, interrupt_context, kernel_stack_cache,
     register_cache::RegisterKey,
     ring::{count_loss, cpu, header, now, send},
-    sums, syscall, target,
+    stack::Scratch,
+    sums, syscall, tags, target,
     task::{Registers, TASK_DEAD, Task},
     task_local::{self, TaskLocal},
     throttle, user_stack_copy,
@@ -94,6 +95,8 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
     record.state = state;
     record.cpus = cpu();
     local.next_tid = next.tid();
+    tags::check(local, Scratch::Switch, now);
+    let record = &mut local.record;
     if is_runnable {
         local.phase = phase::RUNNABLE;
         if prev.is_throttled() {

@@ -260,6 +260,14 @@ impl Task {
         if offset == NO_OFFSET as usize { 0 } else { peek(self.0 as u64 + offset as u64) }
     }
 
+    /// The same of the current task, which a program that asks the kernel for its storage sets before
+    /// it leaves its CPU: glibc and musl do.
+    #[inline(always)]
+    pub fn current_thread_pointer(self) -> u64 {
+        let offset = offset(&CONFIG.offsets.task_thread_pointer);
+        if offset == NO_OFFSET as usize { 0 } else { self.load(offset) }
+    }
+
     /// How often the thread has gone to sleep.
     #[inline(always)]
     pub fn voluntary_switches(self) -> u64 {

@@ -15,6 +15,7 @@ use super::{
     kernel_stack_cache::KernelStackCache,
     maps::{EMPTY_TASK_LOCAL, STAND_IN, THREAD_COUNT, THREADS},
     ring::{count_loss, header, now, send},
+    tags::ThreadTags,
     target,
     task::Task,
     task_address::TaskAddress,
@@ -54,6 +55,8 @@ pub struct TaskLocal {
     pub task_address: u64,
     /// The kernel stacks that the thread has had.
     pub stack_cache: KernelStackCache,
+    /// What the thread says that it is doing.
+    pub tags: ThreadTags,
 }
 
 /// What to do where a thread has no task-local storage.

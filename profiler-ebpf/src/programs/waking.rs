@@ -23,7 +23,7 @@ use super::{
     register_cache::RegisterKey,
     ring::{count_loss, cpu, now},
     stack::{self, Scratch},
-    sums, switch, syscall, target,
+    sums, switch, syscall, tags, target,
     task::{Registers, Task, is_interruptible},
     task_address::TaskAddress,
     task_local::{self, TaskLocal},
@@ -145,6 +145,7 @@ fn record_creator(ctx: *mut c_void, local: &mut TaskLocal, now: u64) {
         }
     }
     if let Some(creator) = creator {
+        tags::check(creator, Scratch::Waking, now);
         local.record.wake.current_seq = update_waker(creator, current, now);
         task_local::report_distrust(creator, current);
     }
@@ -232,6 +233,9 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, wakee: Task, file: Wake
             }
         }
         if let Some(waker_local) = waker_local {
+            if is_task {
+                tags::check(waker_local, Scratch::Waking, now);
+            }
             local.record.wake.current_seq = update_waker(waker_local, current, now);
             task_local::report_distrust(waker_local, current);
         }

@@ -13,8 +13,8 @@ use std::{
 use foldhash::fast::RandomState;
 use offwake_analysis::blame;
 use offwake_recording::{
-    End, FileId, LossTotals, Marker, Preemption, ProfilerCost, Sample, SummedWaits, ThreadEvent,
-    ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
+    End, FileId, LossTotals, Marker, Preemption, ProfilerCost, Sample, SummedWaits, TagChange,
+    TagSet, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -50,6 +50,7 @@ struct LostHere {
     over_memory: u64,
     lookups: u64,
     markers: u64,
+    tags_refused: u64,
 }
 
 /// Gathers the records of a run.
@@ -175,6 +176,9 @@ impl Collector {
         if self.lost.markers > 0 {
             loss.counters.insert("markers_refused".to_owned(), self.lost.markers);
         }
+        if self.lost.tags_refused > 0 {
+            *loss.counters.entry("tags_refused".to_owned()).or_default() += self.lost.tags_refused;
+        }
         let batch = std::mem::take(&mut self.batch);
         // The next one is about as large as this one.
         self.batch.waits.reserve(batch.waits.len());
@@ -294,6 +298,17 @@ impl Collector {
             Record::Sample(sample) => {
                 self.memory += size_of::<Sample>();
                 self.batch.samples.push(sample);
+            }
+            Record::TagSet(None) => self.lost.tags_refused += 1,
+            Record::TagSet(Some(set)) => {
+                let values =
+                    set.attributes.iter().map(|(_, value)| value.len() + size_of::<(u8, String)>());
+                self.memory += size_of::<TagSet>() + values.sum::<usize>();
+                self.batch.tag_sets.push(set);
+            }
+            Record::TagChange(change) => {
+                self.memory += size_of::<TagChange>();
+                self.batch.tag_changes.push(change);
             }
         }
     }

@@ -175,6 +175,7 @@ pub(super) fn run(
             user_stacks.record_idle();
         }
         user_stacks.send_python_threads(&mut stacks);
+        user_stacks.send_tag_sources(&mut stacks);
         files.poll();
         if sent.elapsed() >= SEND_INTERVAL {
             send_results(
@@ -206,6 +207,8 @@ pub(super) fn run(
     let (files, mut diagnostics) = files.finish();
     let (processes, of_processes) = processes.finish();
     let filesystems = filesystems::find_filesystems();
+    stacks.read_tag_names_again();
+    let tag_names = stacks.drain_tag_names();
     let unnamed = stacks.finish();
     // Every file that has names is open by now, and nothing is lost any more.
     privileges::restrict_to(Task::Naming);
@@ -218,8 +221,16 @@ pub(super) fn run(
     reader_process::add_diagnostics(&mut diagnostics);
     own_threads::add_diagnostics(&mut diagnostics);
     let unanswered = reader_process::list_unanswered();
-    let results =
-        LookupResults { stacks, processes, files, interrupts, quotas, diagnostics, unanswered };
+    let results = LookupResults {
+        stacks,
+        processes,
+        files,
+        interrupts,
+        quotas,
+        tag_names,
+        diagnostics,
+        unanswered,
+    };
     LastLookupResults {
         results,
         names,
@@ -269,6 +280,7 @@ fn send_results(
         files: files.take_new(),
         interrupts: std::mem::take(interrupts),
         quotas: quotas.take_new(),
+        tag_names: stacks.drain_tag_names(),
         diagnostics,
         unanswered: reader_process::list_unanswered(),
     };

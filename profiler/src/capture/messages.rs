@@ -19,9 +19,9 @@ use crate::{
 use offwake_recording::{
     AwaitedChild, AwaitedFileLock, Begin, CgroupInfo, Clocks, ClosedBy, CpuQuota, DetailStretch,
     DiskUse, FileId, Filesystem, FrameId, Function, FuseServer, InterruptInfo, LockOwner,
-    LossTotals, Marker, Meta, NewStacks, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost,
-    Sample, StackRef, StoppedThread, SummedWaits, ThreadEvent, ThreadExit, Throttle, Unanswered,
-    Wait,
+    LossTotals, Marker, Meta, NewStacks, OpenFile, PipeHolder, Preemption, ProcessInfo,
+    ProfilerCost, Sample, StackRef, StoppedThread, SummedWaits, TagChange, TagName, TagSet,
+    ThreadEvent, ThreadExit, Throttle, Unanswered, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -124,6 +124,8 @@ pub(super) struct RecordBatch {
     /// How much detail was recorded meanwhile.
     pub detail: Vec<DetailStretch>,
     pub markers: Vec<Marker>,
+    pub tag_sets: Vec<TagSet>,
+    pub tag_changes: Vec<TagChange>,
 }
 
 impl RecordBatch {
@@ -132,7 +134,9 @@ impl RecordBatch {
         let Self { waits, preemptions, summed, throttles, .. } = self;
         let Self { samples, thread_events, exits, markers, .. } = self;
         let off_cpu = waits.len() + preemptions.len() + summed.len() + throttles.len();
-        (off_cpu + samples.len() + thread_events.len() + exits.len() + markers.len()) as u64
+        let tags = self.tag_sets.len() + self.tag_changes.len();
+        let of_programs = markers.len() + tags;
+        (off_cpu + samples.len() + thread_events.len() + exits.len() + of_programs) as u64
     }
 }
 
@@ -190,6 +194,7 @@ pub(super) struct LookupResults {
     pub files: Vec<(FileId, OpenFile)>,
     pub interrupts: Vec<InterruptInfo>,
     pub quotas: Vec<CpuQuota>,
+    pub tag_names: Vec<TagName>,
     /// What could not be done so far, from the beginning on.
     pub diagnostics: Diagnostics,
     /// What did not answer so far.

@@ -180,6 +180,8 @@ impl<S: Sink> Store<S> {
         append(&mut self.next.thread_events, records.thread_events);
         append(&mut self.next.exits, records.exits);
         append(&mut self.next.markers, records.markers);
+        append(&mut self.next.tag_sets, records.tag_sets);
+        append(&mut self.next.tag_changes, records.tag_changes);
     }
 
     fn add_results(&mut self, results: LookupResults) {
@@ -193,6 +195,7 @@ impl<S: Sink> Store<S> {
         self.next.files.extend(results.files);
         self.next.interrupts.extend(results.interrupts);
         self.next.quotas.extend(results.quotas);
+        self.next.tag_names.extend(results.tag_names);
         self.diagnostics = results.diagnostics;
         self.unanswered = results.unanswered;
     }
@@ -251,6 +254,8 @@ impl<S: Sink> Store<S> {
                 thread_events: Vec::new(),
                 exits: Vec::new(),
                 markers: Vec::new(),
+                tag_sets: Vec::new(),
+                tag_changes: Vec::new(),
                 ..slice
             };
         }

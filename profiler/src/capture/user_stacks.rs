@@ -126,6 +126,13 @@ impl UserStackExchange {
         }
     }
 
+    /// Sends the kernel half the processes whose threads say what they are doing, or do not any more.
+    pub fn send_tag_sources(&mut self, stacks: &mut StackProcessor) {
+        for program in stacks.drain_tag_programs() {
+            self.maps.tag_sources.set(program.tgid, program.source);
+        }
+    }
+
     /// How long it takes until copies are to be looked for again.
     pub fn pause(&self) -> Duration {
         self.pace.remaining(Instant::now())

@@ -2,12 +2,14 @@
 
 mod marker;
 mod stack_copy;
+mod tags;
 
 use offwake_recording::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 use offwake_recording::{
     AddressSpace, Begin, End, FileId, FileKind, Marker, Phase, PollEvents, Preemption, ReadyFile,
-    Sample, StackRef, SummedWaits, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
-    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
+    Sample, StackRef, SummedWaits, Syscall, SyscallTable, SystemVector, TagChange, TagSet,
+    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait,
+    Wake, WakeContext,
 };
 use profiler_ebpf::marker::MarkerRecord;
 use profiler_ebpf::record::{
@@ -50,6 +52,10 @@ pub enum Record {
     Marker(Marker),
     /// A marker whose text says nothing: it is empty, no text, or has control characters.
     RefusedMarker,
+    /// What a thread says that it is doing. None if that is of a form that can't be.
+    TagSet(Option<TagSet>),
+    /// A thread does something else now.
+    TagChange(TagChange),
 }
 
 /// Whether short waits that were summed up may go on.
@@ -166,6 +172,10 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
             Ok(Record::Sample(decode_sample(&read_plain(kind::SAMPLE, bytes)?, header.cpu)))
         }
         kind::MARKER => marker::decode_marker(&read_plain(kind::MARKER, bytes)?),
+        kind::TAG_SET => tags::decode_set(bytes).map(Record::TagSet),
+        kind::TAG_CHANGE => {
+            Ok(Record::TagChange(tags::decode_change(&read_plain(kind::TAG_CHANGE, bytes)?)))
+        }
         other => Err(DecodeError::Kind(other)),
     }
 }

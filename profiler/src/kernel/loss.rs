@@ -37,6 +37,9 @@ const NAMES: &[(Loss, &str)] = &[
     (Loss::RingFullMarker, "ring_full_marker"),
     (Loss::MarkerUnreadable, "marker_unreadable"),
     (Loss::MarkerOverRate, "marker_over_rate"),
+    (Loss::RingFullTags, "ring_full_tags"),
+    (Loss::TagsBeingWritten, "tags_being_written"),
+    (Loss::TagsRefused, "tags_refused"),
 ];
 
 /// [`LossCounters`] as aya reads it: the wrapper can be [`Pod`].
@@ -105,7 +108,10 @@ impl LossReader {
                 | Loss::SwitchOutMissed
                 | Loss::ThreadsFull
                 | Loss::MarkerUnreadable
-                | Loss::MarkerOverRate => {}
+                | Loss::MarkerOverRate
+                | Loss::RingFullTags
+                | Loss::TagsBeingWritten
+                | Loss::TagsRefused => {}
             }
         }
         let full = || per_cpu.iter().filter(|cpu| cpu.0.ring_full_first_ns != 0);

@@ -23,6 +23,7 @@ mod sampling_clock;
 mod stack_counts;
 mod survey;
 mod syscalls;
+mod tag_sources;
 mod target_children;
 mod tracing_frames;
 mod user_stacks;
@@ -45,6 +46,7 @@ pub use program_timer::ProgramTimer;
 pub use run_costs::{ProgramCostReader, ProgramCosts};
 pub use stack_counts::StackCountReader;
 pub use survey::Survey;
+pub use tag_sources::TagSources;
 pub use user_stacks::{CallSites, CodeEpochs, PythonThreads, StackCopies, UserStackMaps};
 
 /// How many CPUs are online, whether this process may run on them or not.

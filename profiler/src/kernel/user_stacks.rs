@@ -12,7 +12,7 @@ use profiler_ebpf::{
     user_stack::CallSite,
 };
 
-use super::{Kernel, KernelError};
+use super::{Kernel, KernelError, tag_sources::TagSources};
 use crate::{decode::CallSiteKey, decode::CodeEpoch};
 
 pub(super) const STACK_COPIES: &str = "STACK_COPIES";
@@ -70,6 +70,8 @@ pub struct UserStackMaps {
     pub python_threads: PythonThreads,
     /// The processes whose threads' states it finds by itself.
     pub python_processes: PythonProcesses,
+    /// The processes whose threads' tags it reads.
+    pub tag_sources: TagSources,
 }
 
 /// The generation of the register caches: what they know from an earlier one is not found.
@@ -110,6 +112,7 @@ impl Kernel {
             generation: CacheGeneration { map: generation, current: 0 },
             python_threads: PythonThreads(threads),
             python_processes: PythonProcesses(processes),
+            tag_sources: TagSources::from_ebpf(&mut self.ebpf)?,
         })
     }
 

@@ -16,6 +16,7 @@ use std::{
 };
 
 use offwake_recording::{loss::Diagnostics, units::Tgid};
+use offwake_unwind::elf::tls_symbol::TlsSymbol;
 use rustix::{
     io::Errno,
     process::{Pid, test_kill_process},
@@ -327,6 +328,30 @@ pub(crate) fn describe(held: &OwnedFd, identity: FileIdentity) -> Option<ModuleD
     let request = Request::Describe { identity };
     match ask(&identity.into(), request, &[held.as_fd()]) {
         Ok((Reply::Description(described), _)) => described.map(ModuleDescription::from),
+        _ => None,
+    }
+}
+
+/// Finds a variable of threads by its name in a held file. None if it has none, or is not the one that
+/// was mapped.
+pub(crate) fn find_tls_symbol(
+    held: &OwnedFd,
+    identity: FileIdentity,
+    name: &str,
+) -> Option<TlsSymbol> {
+    let request = Request::FindTlsSymbol { identity, name: name.to_owned() };
+    match ask(&identity.into(), request, &[held.as_fd()]) {
+        Ok((Reply::TlsSymbol(symbol), _)) => symbol,
+        _ => None,
+    }
+}
+
+/// Finds where a process has the first mapping whose name begins with one of these.
+pub(crate) fn find_named_mapping(tgid: Tgid, beginnings: &[&str]) -> Option<u64> {
+    let beginnings = beginnings.iter().map(|&text| text.to_owned()).collect();
+    let request = Request::FindNamedMapping { tgid, beginnings };
+    match ask(&Subject::Mappings(tgid), request, &[]) {
+        Ok((Reply::NamedMapping(found), _)) => found,
         _ => None,
     }
 }

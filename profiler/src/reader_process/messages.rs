@@ -3,6 +3,7 @@
 use std::{borrow::Cow, fmt};
 
 use offwake_recording::{BuildId, Segment, units::Tgid};
+use offwake_unwind::elf::tls_symbol::TlsSymbol;
 use rustix::fs::Statx;
 use serde::{Deserialize, Serialize};
 
@@ -104,6 +105,10 @@ pub(super) enum Request {
     Describe { identity: FileIdentity },
     /// Copies the file that comes with this, as a name alone, unless it is longer.
     Copy { limit: u64 },
+    /// Finds a variable of threads in the program or library that comes with this, as a name alone.
+    FindTlsSymbol { identity: FileIdentity, name: String },
+    /// Finds where a process has the first mapping whose name begins with one of these.
+    FindNamedMapping { tgid: Tgid, beginnings: Vec<String> },
 }
 
 /// How a link is opened.
@@ -136,6 +141,10 @@ pub(super) enum Reply<'a> {
     },
     /// What the file is.
     Description(Option<Described>),
+    /// Where the file has the variable.
+    TlsSymbol(Option<TlsSymbol>),
+    /// The address of the mapping.
+    NamedMapping(Option<u64>),
 }
 
 /// What is asked about a file.

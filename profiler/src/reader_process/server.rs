@@ -12,6 +12,7 @@ use std::{
 
 use object::ReadCache;
 use offwake_recording::units::Tgid;
+use offwake_unwind::elf::tls_symbol::TlsSymbol;
 use rustix::{
     fs::{CWD, Mode, OFlags},
     io::Errno,
@@ -98,6 +99,13 @@ fn try_to_answer(request: Request, files: Vec<OwnedFd>) -> Result<Answer, Errno>
         Request::ReadMappings { tgid } => in_message_or_memory(encode(&read_mappings(tgid)?)?),
         Request::Describe { identity } => {
             Ok((Reply::Description(describe(&handed()?, identity)), None))
+        }
+        Request::FindTlsSymbol { identity, name } => {
+            Ok((Reply::TlsSymbol(find_tls_symbol(&handed()?, identity, &name)), None))
+        }
+        Request::FindNamedMapping { tgid, beginnings } => {
+            let found = proc_maps::find_named(tgid, &beginnings).map_err(errno)?;
+            Ok((Reply::NamedMapping(found), None))
         }
         Request::Copy { limit } => {
             let file = held_file::open_directly(&handed()?)?;
@@ -242,6 +250,12 @@ fn starts_as_elf(link: &str) -> bool {
     let mut magic = [0; 4];
     File::open(link)
         .is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF")
+}
+
+fn find_tls_symbol(held: &OwnedFd, identity: FileIdentity, name: &str) -> Option<TlsSymbol> {
+    let file = held_file::open_directly(held).ok()?;
+    let symbol = TlsSymbol::find(&ReadCache::new(file), name)?;
+    held_file::is_unchanged(held, identity).then_some(symbol)
 }
 
 fn describe(held: &OwnedFd, identity: FileIdentity) -> Option<Described> {

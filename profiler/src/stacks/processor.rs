@@ -8,6 +8,7 @@ use std::{
 
 use offwake_recording::{
     AddressKind, AddressSpace, FrameId, Function, Module, ModuleId, NewStacks, Stack, StackEnd,
+    TagName,
     loss::{Diagnostics, add_all, count},
     units::{StackId, Tgid, Tid, Timestamp},
 };
@@ -28,6 +29,7 @@ use crate::{
         address_spaces::{AddressSpaces, LookupTime, Moment, ProgramChange},
         frame_table::{DrainedStacks, FrameTable},
         python::{self, MergedFrame, PythonProcesses},
+        tags::{TagProcesses, TagProgram},
     },
     unwinder_process::{UnwindRequest, UnwinderClient, is_same_code},
 };
@@ -65,6 +67,7 @@ pub type ResolvedStacks = (NewStacks, Vec<(FrameId, Vec<Function>)>, Diagnostics
 pub struct StackProcessor {
     spaces: AddressSpaces,
     pythons: PythonProcesses,
+    tags: TagProcesses,
     frames: FrameTable,
     unwinder: UnwinderClient,
     cache: StackCache,
@@ -81,6 +84,7 @@ impl StackProcessor {
         Self {
             spaces: AddressSpaces::new(),
             pythons: PythonProcesses::default(),
+            tags: TagProcesses::new(),
             frames: FrameTable::new(MAX_FRAMES),
             unwinder,
             cache: StackCache::new(max_call_sites),
@@ -137,6 +141,7 @@ impl StackProcessor {
     /// Finds out which processes run Python now.
     fn update_pythons(&mut self) {
         for change in self.spaces.drain_changes() {
+            self.tags.observe(change);
             match change {
                 ProgramChange::Ended(tgid) => self.pythons.end(tgid),
                 ProgramChange::Mapped(tgid) => {
@@ -152,6 +157,21 @@ impl StackProcessor {
     /// Drains the processes that began or ceased to run Python, for the kernel half.
     pub fn drain_python_programs(&mut self) -> Vec<PythonProgram> {
         self.pythons.drain_changed_programs()
+    }
+
+    /// Drains the processes that began or ceased to say what their threads do, for the kernel half.
+    pub fn drain_tag_programs(&mut self) -> Vec<TagProgram> {
+        self.tags.drain_changed(&mut self.spaces)
+    }
+
+    /// Reads once more what processes call their labels.
+    pub fn read_tag_names_again(&mut self) {
+        self.tags.read_names_again();
+    }
+
+    /// Drains what processes call their labels.
+    pub fn drain_tag_names(&mut self) -> Vec<TagName> {
+        self.tags.drain_new_names()
     }
 
     /// Drains the threads that began or ceased to run Python, for the kernel half.
@@ -464,6 +484,7 @@ impl StackProcessor {
         let mut all = self.diagnostics.clone();
         self.spaces.add_diagnostics(&mut all);
         self.frames.add_diagnostics(&mut all);
+        self.tags.add_diagnostics(&mut all);
         all
     }
 

@@ -22,6 +22,7 @@ pub(crate) mod frame_table;
 pub(crate) mod name_limit;
 pub(crate) mod naming;
 pub(crate) mod python;
+pub(crate) mod tags;
 
 pub use address_spaces::{CodeEpochs, LookupTime};
 pub use naming::{
@@ -29,3 +30,4 @@ pub use naming::{
     NoServers, RecordedIn, ResolvedNames, Resymbolized, receive_names, resymbolize, serve,
 };
 pub use python::{PythonProgram, PythonThread};
+pub use tags::TagProgram;

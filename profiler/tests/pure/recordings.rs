@@ -55,6 +55,9 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
         && within(&read.markers, &whole.markers)
         && within(&read.detail, &whole.detail)
         && within(&read.summed, &whole.summed)
+        && within(&read.tag_changes, &whole.tag_changes)
+        && within(&read.tag_names, &whole.tag_names)
+        && read.tag_sets.iter().all(|(id, set)| whole.tag_sets.get(id) == Some(set))
         && read.stacks.stacks.iter().all(|(id, s)| whole.stacks.stacks.get(id) == Some(s))
         && read.stacks.modules.iter().all(|(id, m)| whole.stacks.modules.get(id) == Some(m))
         && read

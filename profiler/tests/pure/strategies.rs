@@ -8,10 +8,11 @@ use offwake_recording::{
     DiskUse, End, FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer,
     InterruptInfo, LockKind, LockOwner, Marker, MarkerKind, Meta, Module, ModuleId, OpenFile,
     PeerProcess, Phase, PipeEnds, PipeHolder, PodName, PollEvents, Preemption, ProcessInfo,
-    QuotaCount, ReadyFile, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
+    QuotaCount, ReadyFile, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, SpanId, Stack,
     StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall, SyscallTable,
-    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
-    Throttle, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
+    SystemVector, TagChange, TagName, TagSet, TagSetId, TaskState, ThreadEvent, ThreadEventReason,
+    ThreadExit, ThreadKind, ThreadRef, Throttle, TraceId, Unanswered, UnansweredKind, Wait, Wake,
+    WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -326,6 +327,40 @@ fn disk_use() -> impl Strategy<Value = DiskUse> {
     )
 }
 
+fn tag_set() -> impl Strategy<Value = TagSet> {
+    let trace = prop::option::of(any::<[u8; 16]>());
+    let span = prop::option::of(any::<[u8; 8]>());
+    let attributes = prop::collection::vec((any::<u8>(), ".{0,9}"), 0..3);
+    (any::<(u64, u32)>(), trace, span, attributes).prop_map(
+        |((id, tgid), trace, span, attributes)| TagSet {
+            id: TagSetId(id),
+            tgid: Tgid(tgid),
+            trace: trace.map(TraceId),
+            span: span.map(SpanId),
+            attributes,
+        },
+    )
+}
+
+fn tag_change() -> impl Strategy<Value = TagChange> {
+    let options = (prop::option::of(any::<u64>()), prop::option::of(any::<u64>()));
+    (any::<(u32, u32, u64)>(), options).prop_map(|((tid, tgid, at), (since, set))| TagChange {
+        tid: Tid(tid),
+        tgid: Tgid(tgid),
+        at: Timestamp(at),
+        since: since.map(Timestamp),
+        set: set.map(TagSetId),
+    })
+}
+
+fn tag_name() -> impl Strategy<Value = TagName> {
+    (any::<(u32, u8)>(), ".{0,9}").prop_map(|((tgid, key), name)| TagName {
+        tgid: Tgid(tgid),
+        key,
+        name,
+    })
+}
+
 fn awaited_child() -> impl Strategy<Value = AwaitedChild> {
     any::<(u32, u32)>()
         .prop_map(|(waiter, child)| AwaitedChild { waiter: Tid(waiter), child: Tgid(child) })
@@ -530,11 +565,14 @@ prop_compose! {
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
-        (detail, summed, disk_uses, markers) in (
+        (detail, summed, disk_uses, markers, tag_sets, tag_changes, tag_names) in (
             prop::collection::vec(detail(), 0..3),
             prop::collection::vec(summed(), 0..3),
             prop::collection::vec(disk_use(), 0..3),
             prop::collection::vec(marker(), 0..4),
+            prop::collection::vec(tag_set(), 0..3),
+            prop::collection::vec(tag_change(), 0..3),
+            prop::collection::vec(tag_name(), 0..3),
         ),
         clocks in prop::collection::vec(clocks(), 1..4),
         counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
@@ -557,6 +595,9 @@ prop_compose! {
             summed,
             disk_uses,
             markers,
+            tag_sets: tag_sets.into_iter().map(|set| (set.id, set)).collect(),
+            tag_changes,
+            tag_names,
             filesystems: filesystems.into_iter().map(|known| (known.device, known)).collect(),
             ..Recording::default()
         };

@@ -41,9 +41,11 @@ fn scenario(thread: OwnThread) -> Scenario {
     match thread {
         // Every 20 ms.
         OwnThread::Main => recording(150),
-        OwnThread::Load | OwnThread::Finish | OwnThread::BuildIds | OwnThread::Print => {
-            recording(0)
-        }
+        OwnThread::Load
+        | OwnThread::Finish
+        | OwnThread::BuildIds
+        | OwnThread::Print
+        | OwnThread::TagSymbols => recording(0),
         OwnThread::Sync => recording(0),
         // Every 10 ms, the time before the window included.
         OwnThread::Drain => recording(500),

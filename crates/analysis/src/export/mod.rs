@@ -32,6 +32,7 @@ use crate::{
     blame::{Blame, ChainLimits, Ledger},
     filter::Filter,
     formats::Readers,
+    tags::ThreadTags,
     timeline::{ThreadIndex, Timeline, WaitIndex},
 };
 
@@ -156,6 +157,7 @@ pub struct Export<'a> {
     cgroups: Vec<CgroupId>,
     files: Vec<FileId>,
     loss: Vec<stream::LossRow>,
+    tags: ThreadTags<'a>,
 }
 
 impl<'a> Export<'a> {
@@ -175,6 +177,7 @@ impl<'a> Export<'a> {
             cgroups: recording.cgroups.keys().copied().collect(),
             files: recording.files.files.keys().copied().collect(),
             loss: stream::loss_rows(&recording.loss),
+            tags: ThreadTags::new(recording),
         }
     }
 

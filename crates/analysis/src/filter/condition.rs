@@ -2,10 +2,11 @@
 
 use std::{collections::HashMap, fmt, str::FromStr};
 
-use offwake_recording::{FrameId, Recording, StackRef, Wait};
+use offwake_recording::{FrameId, Recording, StackRef, TraceId, Wait};
 use strum::{EnumString, IntoStaticStr, VariantNames as _};
 use thiserror::Error;
 
+use super::tag_condition::TagField;
 use crate::{
     blame::cause::{self, Cause, Classifier, syscalls},
     frames, text, waited_on_entry,
@@ -39,18 +40,65 @@ pub enum WaitField {
 /// A condition that waits meet or do not meet. Displays as `function=LockAcquire`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitCondition {
-    field: WaitField,
+    field: ConditionField,
     pattern: Wildcard,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ConditionField {
+    Wait(WaitField),
+    Tag(TagField),
+}
+
+/// A condition, by what it is about.
+pub(super) enum Condition<'a> {
+    /// What the wait was: the same for all waits of a pattern.
+    Wait(WaitField, &'a Wildcard),
+    /// What the thread said that it was doing.
+    Tag(&'a TagField, &'a Wildcard),
+}
+
+impl WaitCondition {
+    /// The waits of a trace.
+    #[must_use]
+    pub fn on_trace(trace: TraceId) -> Self {
+        let field = ConditionField::Tag(TagField::Trace);
+        Self { field, pattern: Wildcard(trace.to_string()) }
+    }
+
+    /// What it is about.
+    pub(super) fn condition(&self) -> Condition<'_> {
+        match &self.field {
+            ConditionField::Wait(field) => Condition::Wait(*field, &self.pattern),
+            ConditionField::Tag(field) => Condition::Tag(field, &self.pattern),
+        }
+    }
+
+    /// What it asks of what the wait was, if it is about that.
+    pub(super) fn as_wait(&self) -> Option<(WaitField, &Wildcard)> {
+        match self.condition() {
+            Condition::Wait(field, pattern) => Some((field, pattern)),
+            Condition::Tag(..) => None,
+        }
+    }
 }
 
 /// Why a text is no condition.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotACondition {
     /// It has no `=`, or nothing behind it.
-    #[error("{:?} is not like function=NAME, cause=futex, syscall=read or waited_on=*:5432*", text::terminal(.0))]
+    #[error(
+        "{:?} is not like function=NAME, cause=futex, syscall=read, waited_on=*:5432*, \
+         label.NAME=VALUE or trace=ID",
+        text::terminal(.0)
+    )]
     NoValue(String),
     /// Waits have nothing of that name.
-    #[error("{:?} is not known of a wait: one of {}", text::terminal(.0), WaitField::VARIANTS.join(", "))]
+    #[error(
+        "{:?} is not known of a wait: one of {}, label.NAME, trace, span",
+        text::terminal(.0),
+        WaitField::VARIANTS.join(", ")
+    )]
     UnknownField(String),
     /// No wait can have that cause.
     #[error("no cause is called {:?}: one of {}", text::terminal(.0), Cause::VARIANTS.join(", "))]
@@ -65,29 +113,35 @@ impl FromStr for WaitCondition {
         else {
             return Err(NotACondition::NoValue(condition.to_owned()));
         };
+        let pattern = Wildcard(pattern.to_owned());
+        if let Some(field) = TagField::parse(field) {
+            return Ok(Self { field: ConditionField::Tag(field), pattern });
+        }
         let Ok(field) = field.parse() else {
             return Err(NotACondition::UnknownField(field.to_owned()));
         };
-        let pattern = Wildcard(pattern.to_owned());
         if field == WaitField::Cause && !Cause::VARIANTS.iter().any(|name| pattern.matches(name)) {
             return Err(NotACondition::UnknownCause(pattern.0));
         }
-        Ok(Self { field, pattern })
+        Ok(Self { field: ConditionField::Wait(field), pattern })
     }
 }
 
 impl fmt::Display for WaitCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", <&str>::from(self.field), self.pattern.0)
+        match &self.field {
+            ConditionField::Wait(field) => write!(f, "{}={}", <&str>::from(field), self.pattern.0),
+            ConditionField::Tag(field) => write!(f, "{field}={}", self.pattern.0),
+        }
     }
 }
 
 /// A text in which each `*` stands for any characters, or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wildcard(String);
+pub(super) struct Wildcard(String);
 
 impl Wildcard {
-    fn matches(&self, name: &str) -> bool {
+    pub(super) fn matches(&self, name: &str) -> bool {
         let Some((first, rest)) = self.0.split_once('*') else { return self.0 == name };
         let Some(mut name) = name.strip_prefix(first) else { return false };
         let (middle, last) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -103,35 +157,34 @@ impl Wildcard {
 /// Finds out which patterns of waits meet conditions: each pattern and each frame once.
 pub(super) struct ConditionChecker<'a> {
     recording: &'a Recording,
-    conditions: &'a [WaitCondition],
+    conditions: Vec<(WaitField, &'a Wildcard)>,
     classifier: Classifier<'a>,
     /// For each condition, the frames that were compared with it so far.
     frames: Vec<HashMap<FrameId, bool>>,
 }
 
 impl<'a> ConditionChecker<'a> {
-    pub(super) fn new(recording: &'a Recording, conditions: &'a [WaitCondition]) -> Self {
-        Self {
-            recording,
-            conditions,
-            classifier: Classifier::new(recording),
-            frames: vec![HashMap::new(); conditions.len()],
-        }
+    pub(super) fn new(
+        recording: &'a Recording,
+        conditions: Vec<(WaitField, &'a Wildcard)>,
+    ) -> Self {
+        let frames = vec![HashMap::new(); conditions.len()];
+        Self { recording, conditions, classifier: Classifier::new(recording), frames }
     }
 
     /// Returns whether a wait meets one of the conditions on each field that there are any on.
     pub(super) fn meets_all(&mut self, wait: &Wait) -> bool {
-        let conditions = self.conditions;
+        let conditions = self.conditions.clone();
         let mut is_met = |field: WaitField| {
-            let mut on_field = (conditions.iter().enumerate()).filter(|(_, it)| it.field == field);
-            on_field.any(|(n, condition)| self.meets(n, condition, wait))
+            let mut on_field =
+                conditions.iter().enumerate().filter(|(_, (other, _))| *other == field);
+            on_field.any(|(n, (field, pattern))| self.meets(n, *field, pattern, wait))
         };
-        conditions.iter().all(|condition| is_met(condition.field))
+        conditions.iter().all(|(field, _)| is_met(*field))
     }
 
-    fn meets(&mut self, n: usize, condition: &WaitCondition, wait: &Wait) -> bool {
-        let pattern = &condition.pattern;
-        match condition.field {
+    fn meets(&mut self, n: usize, field: WaitField, pattern: &Wildcard, wait: &Wait) -> bool {
+        match field {
             WaitField::Function => {
                 self.has_frame(n, pattern, wait.user_stack)
                     || self.has_frame(n, pattern, wait.kernel_stack)
@@ -203,5 +256,9 @@ mod tests {
         assert_eq!(parse("cause=futx"), NotACondition::UnknownCause("futx".to_owned()));
         assert!(parse("cause=futx").to_string().contains("futex, socket"));
         assert!("cause=*sock*".parse::<WaitCondition>().is_ok());
+        for tag in ["label.http.route=/checkout", "label.a=*", "trace=0af7*", "span=b7ad"] {
+            assert_eq!(tag.parse::<WaitCondition>().unwrap().to_string(), tag);
+        }
+        assert_eq!(parse("label.=x"), NotACondition::UnknownField("label.".to_owned()));
     }
 }

@@ -2,6 +2,7 @@
 
 mod condition;
 mod request_waits;
+mod tag_condition;
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -9,10 +10,12 @@ use offwake_recording::{Recording, ThreadKind, WaitRow, Waiter, units::Nanos};
 
 use crate::{
     blame::{BlameGroup, IdleState},
+    tags::ThreadTags,
     timeline::WaitIndex,
 };
 
 use condition::ConditionChecker;
+use tag_condition::TagConditions;
 
 pub use condition::{NotACondition, WaitCondition, WaitField};
 pub use request_waits::RequestWaits;
@@ -49,6 +52,8 @@ pub struct Filter {
     pub requests: Option<Arc<RequestWaits>>,
     /// Parts of the shown waits' blame that pictures leave out. Where blame is to add up, it stays.
     pub hidden: BTreeSet<BlameGroup>,
+    /// A label of the program's own by whose values waits are told apart.
+    pub told_apart_by: Option<Arc<str>>,
 }
 
 /// Whether waits for the next request are shown.
@@ -65,8 +70,9 @@ impl Filter {
     /// Applies the filter to a recording.
     #[must_use]
     pub fn for_recording<'a>(&'a self, recording: &'a Recording) -> WaitFilter<'a> {
-        let meets_conditions = (!self.conditions.is_empty()).then(|| {
-            let mut checker = ConditionChecker::new(recording, &self.conditions);
+        let of_waits: Vec<_> = self.conditions.iter().filter_map(WaitCondition::as_wait).collect();
+        let meets_conditions = (!of_waits.is_empty()).then(|| {
+            let mut checker = ConditionChecker::new(recording, of_waits);
             let waits = &recording.waits;
             let mut known = vec![None; waits.patterns().len()];
             for (row, n) in waits.rows().iter().zip(0..) {
@@ -77,7 +83,8 @@ impl Filter {
             }
             known.into_iter().map(|known| known == Some(true)).collect()
         });
-        WaitFilter { filter: self, recording, meets_conditions }
+        let tags = TagConditions::new(&self.conditions, || ThreadTags::new(recording));
+        WaitFilter { filter: self, recording, meets_conditions, tags }
     }
 }
 
@@ -88,6 +95,8 @@ pub struct WaitFilter<'a> {
     recording: &'a Recording,
     /// Whether waits meet the conditions, by the index of their pattern; none without conditions.
     meets_conditions: Option<Vec<bool>>,
+    /// Conditions on what the thread said that it was doing, which differs from wait to wait.
+    tags: Option<TagConditions<'a>>,
 }
 
 impl WaitFilter<'_> {
@@ -114,5 +123,6 @@ impl WaitFilter<'_> {
             && (filter.states.as_ref()).is_none_or(|states| states.contains(&waiter.state.letter()))
             && (self.meets_conditions.as_ref())
                 .is_none_or(|known| known.get(wait.pattern.index()) == Some(&true))
+            && (self.tags.as_ref()).is_none_or(|tags| tags.meets_all(&self.recording.waits, wait))
     }
 }

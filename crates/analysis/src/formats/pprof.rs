@@ -147,6 +147,7 @@ struct SampleKey {
     blame: &'static str,
     reason: Option<&'static str>,
     holder: Option<String>,
+    labels: BTreeMap<String, String>,
 }
 
 #[derive(Default)]
@@ -210,6 +211,7 @@ fn samples(report: &Report, view: &View, extent: Extent) -> BTreeMap<SampleKey, 
             holder: share.holder.as_ref().map(|holder| {
                 describe_thread(&holder.comm, holder.tid, holder.container.as_deref())
             }),
+            labels: wait.labels.clone(),
         };
         let most = most.get(&std::ptr::from_ref(wait));
         let counts = most.is_some_and(|&most| std::ptr::eq(most, share));
@@ -240,6 +242,7 @@ fn labels(key: &SampleKey, table: &mut ProfileTables) -> io::Result<Vec<LabelRec
         blame,
         reason,
         holder,
+        labels: of_program,
     } = key;
     let texts = [
         ("thread", Some(thread.as_str())),
@@ -257,6 +260,11 @@ fn labels(key: &SampleKey, table: &mut ProfileTables) -> io::Result<Vec<LabelRec
             let str = table.text(&text::plain(words))?.into();
             labels.push(Label { key: table.text(name)?.into(), str, ..Label::default() }.into());
         }
+    }
+    for (name, value) in of_program {
+        let key = table.text(&text::plain(&format!("label.{name}")))?.into();
+        let str = table.text(&text::plain(value))?.into();
+        labels.push(Label { key, str, ..Label::default() }.into());
     }
     for (name, number) in [("tid", *tid), ("pid", *pid)] {
         let key = table.text(name)?.into();

@@ -9,6 +9,8 @@
 //! Nothing is lost from any sum: the entries of a thread add up to its ledger as before. What has no room
 //! is never made: millions of parts with texts would take a gigabyte, to be given up again.
 
+use std::collections::BTreeMap;
+
 use indexmap::IndexMap;
 use offwake_recording::units::{CgroupId, Nanos, Tgid, Tid};
 
@@ -166,6 +168,7 @@ fn empty_sum(key: &SmallWaitsKey) -> WaitEntry {
         longest_ns: Nanos(0),
         summed_up: 0,
         markers: Vec::new(),
+        labels: BTreeMap::new(),
         stack: Frames::placeholder(SMALLER_WAITS),
         waker: None,
         waker_call: None,

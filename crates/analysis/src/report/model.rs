@@ -536,6 +536,10 @@ pub struct WaitEntry {
     /// Absent if in none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub markers: Vec<Arc<str>>,
+    /// The program's own label by which these waits are told apart, by its name; missing without it,
+    /// and unless `--by label:NAME` is given.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Where they waited.
     pub stack: Frames,
     /// Who ended them; none if nobody was seen to.

@@ -239,6 +239,7 @@ impl EntryWriter<'_> {
             longest_ns: sum.longest,
             summed_up: 0,
             markers: self.blame.markers().path_texts(key.markers),
+            labels: self.attributes.label(key).into_iter().collect(),
             stack: self.frames(attributes.stack),
             waker: self.waker_entry(key.waker),
             waker_call: attributes.waker_call.map(|call| waker_call_entry(&recording.files, call)),

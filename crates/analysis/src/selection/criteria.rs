@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashSet};
 
 use offwake_recording::{
-    CgroupInfo, ContainerId, Recording,
+    CgroupInfo, ContainerId, Recording, TraceId,
     units::{CgroupId, Tgid, Tid},
 };
 
 use crate::{
+    tags::ThreadTags,
     text,
     timeline::{Thread, Timeline},
 };
@@ -142,6 +143,23 @@ fn is_end_of_name(rest: &str) -> bool {
 fn is_at_or_below(path: &str, above: &str) -> bool {
     let above = above.trim_end_matches('/');
     path.strip_prefix(above).is_some_and(is_end_of_name)
+}
+
+pub(super) fn trace(
+    recording: &Recording,
+    timeline: &Timeline,
+    wanted: TraceId,
+) -> Result<Matches, SelectionError> {
+    let threads = ThreadTags::new(recording).threads_of(wanted);
+    if threads.is_empty() {
+        let traces = recording.tag_sets.values().filter_map(|set| set.trace);
+        let there = traces.map(|trace| (trace.to_string(), trace.to_string()));
+        return Err(SelectionError::NoMatch {
+            wanted: format!("trace {wanted}"),
+            candidates: Candidates::new("traces", &wanted.to_string(), there),
+        });
+    }
+    Ok(Matches::new(format!("trace {wanted}"), timeline, |thread| threads.contains(&thread.tid)))
 }
 
 pub(super) fn container(

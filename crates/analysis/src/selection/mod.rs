@@ -16,7 +16,7 @@ mod words;
 use std::collections::HashSet;
 
 use offwake_recording::{
-    Recording,
+    Recording, TraceId,
     units::{Tgid, Tid},
 };
 
@@ -54,18 +54,21 @@ pub struct TargetSelection {
     pub cgroup: Option<String>,
     /// A container, or a pod.
     pub container: Option<ContainerQuery>,
+    /// A trace that a thread worked for at any time that it was looked at.
+    pub trace: Option<TraceId>,
 }
 
 impl TargetSelection {
     /// Returns whether there is no criterion: then the recording's own target stays.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        let Self { processes, children: _, threads, comms, cgroup, container } = self;
+        let Self { processes, children: _, threads, comms, cgroup, container, trace } = self;
         processes.is_empty()
             && threads.is_empty()
             && comms.is_empty()
             && cgroup.is_none()
             && container.is_none()
+            && trace.is_none()
     }
 
     /// Selects threads.
@@ -108,7 +111,7 @@ impl TargetSelection {
         recording: &'a Recording,
         timeline: &'a Timeline,
     ) -> impl Iterator<Item = Result<Matches, SelectionError>> + 'a {
-        let Self { processes, children, threads, comms, cgroup, container } = self;
+        let Self { processes, children, threads, comms, cgroup, container, trace } = self;
         let pids = (!processes.is_empty())
             .then(|| criteria::processes(recording, timeline, processes, *children));
         let tids = (!threads.is_empty()).then(|| criteria::threads(timeline, threads));
@@ -116,7 +119,8 @@ impl TargetSelection {
         let group = (cgroup.as_deref()).map(|path| criteria::cgroup(recording, timeline, path));
         let inside =
             (container.as_ref()).map(|query| criteria::container(recording, timeline, query));
-        [pids, tids, names, group, inside].into_iter().flatten()
+        let traced = trace.map(|trace| criteria::trace(recording, timeline, trace));
+        [pids, tids, names, group, inside, traced].into_iter().flatten()
     }
 }
 

@@ -18,6 +18,7 @@ use offwake_recording::units::{Nanos, Timestamp};
 use crate::{
     blame::WakeSource,
     filter::Filter,
+    tags::ThreadTags,
     timeline::{ThreadIndex, WaitIndex},
 };
 
@@ -44,6 +45,7 @@ pub fn find_spans(evidence: SpanInput<'_>, filter: &Filter, limits: SpanLimits) 
         has_span: vec![false; evidence.wait_count()],
         spans: Vec::new(),
         left_out,
+        tags: ThreadTags::new(evidence.recording),
     };
     finder.build(&roots)
 }
@@ -57,6 +59,7 @@ struct SpanBuilder<'a> {
     has_span: Vec<bool>,
     spans: Vec<Span>,
     left_out: LeftOut,
+    tags: ThreadTags<'a>,
 }
 
 /// A span that was built, and its index among all spans.
@@ -327,6 +330,12 @@ impl SpanBuilder<'_> {
         let cause = draft.wait.map(|wait| (self.evidence.cause)(wait));
         let record = draft.wait.and_then(|wait| self.evidence.wait(wait));
         let made = SpanRef { index: self.spans.len(), trace, id: span_id };
+        let program = self.tags.find_only_span(thread.tid, draft.from, draft.to);
+        let program = program.map(|(trace, span)| SpanLink {
+            trace_id: TraceId::from_program(trace),
+            span_id: SpanId::from_program(span),
+            kind: LinkKind::Program,
+        });
         self.spans.push(Span {
             trace_id: trace,
             span_id,
@@ -346,7 +355,7 @@ impl SpanBuilder<'_> {
             waited_on: record.zip(cause).and_then(|(wait, on)| self.names.waited_on(&wait, on)),
             marker: None,
             status: draft.status,
-            links: Vec::new(),
+            links: program.into_iter().collect(),
         });
         Some(made)
     }

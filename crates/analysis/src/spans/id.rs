@@ -29,6 +29,11 @@ impl TraceId {
         Self::hash([b"link".as_slice(), &trace.0.to_le_bytes(), &span.0.to_le_bytes()].concat())
     }
 
+    /// The trace of a program's own.
+    pub(super) fn from_program(id: offwake_recording::TraceId) -> Self {
+        Self(u128::from_be_bytes(id.0))
+    }
+
     fn hash(bytes: Vec<u8>) -> Self {
         Self(XxHash3_128::oneshot(&bytes).max(1))
     }
@@ -41,6 +46,11 @@ impl TraceId {
 }
 
 impl SpanId {
+    /// The span of a program's own.
+    pub(super) fn from_program(id: offwake_recording::SpanId) -> Self {
+        Self(u64::from_be_bytes(id.0))
+    }
+
     /// Returns the child with this number of a span; number 0 without a parent is the trace's root.
     pub(super) fn for_child(trace: TraceId, parent: Option<Self>, number: usize) -> Self {
         let parent = parent.map_or(0, |parent| parent.0);

@@ -183,6 +183,8 @@ pub enum LinkKind {
     HandedOnBy,
     /// The linked span ended the wait, and nobody had asked it to.
     EndedBy,
+    /// The linked span is the program's own: what the thread said that it was doing.
+    Program,
 }
 
 #[cfg(test)]

@@ -272,6 +272,7 @@ fn link_name(kind: LinkKind) -> &'static str {
         LinkKind::RequestedBy => "requested_by",
         LinkKind::HandedOnBy => "handed_on_by",
         LinkKind::EndedBy => "ended_by",
+        LinkKind::Program => "program",
     }
 }
 

@@ -91,7 +91,7 @@ mod tests {
     fn key(thread: u32, attributes: u32) -> WaitSumKey {
         let waiter = NamedThread { thread: ThreadIndex(thread), name: None };
         let markers = MarkerPathId::NONE;
-        WaitSumKey { waiter, waker: WakerKey::Unknown, markers, attributes }
+        WaitSumKey { waiter, waker: WakerKey::Unknown, markers, attributes, label: 0 }
     }
 
     proptest! {

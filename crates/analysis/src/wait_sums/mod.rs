@@ -10,7 +10,10 @@
 //! ```
 
 mod groups;
+mod label_values;
 mod small_parts;
+
+use std::sync::Arc;
 
 use indexmap::{IndexMap, IndexSet};
 use offwake_recording::{
@@ -29,6 +32,7 @@ use crate::{
     timeline::{NamedThread, WaitIndex},
 };
 
+use label_values::LabelValues;
 use small_parts::SharedRoom;
 pub(crate) use small_parts::{SmallParts, worth, worth_of_hops};
 
@@ -68,6 +72,8 @@ pub(crate) struct WaitSumKey {
     pub(crate) markers: MarkerPathId,
     /// Index into [`WaitAttributesTable`].
     attributes: u32,
+    /// Number of the label's value; 0 if waits are not told apart by one, or without it.
+    label: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -138,10 +144,12 @@ pub(crate) struct WaitAttributesTable {
     woken: Vec<u32>,
     without_waker: Vec<u32>,
     timeouts: Vec<Option<Nanos>>,
+    /// The values of the label by which waits are told apart, if they are.
+    labels: Option<LabelValues>,
 }
 
 impl WaitAttributesTable {
-    fn new(blame: &Blame<'_>) -> Self {
+    fn new(blame: &Blame<'_>, told_apart_by: Option<&Arc<str>>) -> Self {
         let waits = &blame.recording().waits;
         let mut distinct = IndexSet::<WaitAttributes, foldhash::fast::RandomState>::default();
         let mut by_pattern = vec![(0, 0, None); waits.patterns().len()];
@@ -166,11 +174,17 @@ impl WaitAttributesTable {
             woken: by_pattern.iter().map(|pattern| pattern.0).collect(),
             without_waker: by_pattern.iter().map(|pattern| pattern.1).collect(),
             timeouts: by_pattern.iter().map(|pattern| pattern.2).collect(),
+            labels: told_apart_by.map(|name| LabelValues::find(blame.recording(), name)),
         }
     }
 
     pub(crate) fn get(&self, key: &WaitSumKey) -> &WaitAttributes {
         &self.list[key.attributes as usize]
+    }
+
+    /// The label by which these waits are told apart from others; none without it.
+    pub(crate) fn label(&self, key: &WaitSumKey) -> Option<(String, String)> {
+        self.labels.as_ref()?.label(key.label)
     }
 
     /// Returns what a wait has in common with others of its entry; none if it has no time inside the window.
@@ -181,8 +195,9 @@ impl WaitAttributesTable {
         let waker = waker_key(blame, wait, waits.waker(row).map(|waker| waker.context));
         let waiter = blame.timeline().named_thread(place.thread, place.from);
         let markers = blame.markers().path_at(place.thread, place.from);
+        let label = self.labels.as_ref().map_or(0, |labels| labels.number(wait));
         let attributes = self.index_for(row.pattern, waker);
-        Some(WaitSumKey { waiter, waker, markers, attributes })
+        Some(WaitSumKey { waiter, waker, markers, attributes, label })
     }
 
     fn index_for(&self, pattern: Id<Pattern>, waker: WakerKey) -> u32 {
@@ -306,7 +321,7 @@ impl WaitSums {
         hops: usize,
         watch: WatchWait<'_>,
     ) -> Self {
-        let attributes = WaitAttributesTable::new(blame);
+        let attributes = WaitAttributesTable::new(blame, filter.told_apart_by.as_ref());
         let filter = filter.for_recording(blame.recording());
         let groups = groups::group_waits(blame.recording().waits.len(), |wait| {
             is_of_target(blame, wait).then(|| attributes.key(blame, wait)).flatten()

@@ -97,6 +97,9 @@ impl Assembly {
         recording.awaited_children.extend(slice.awaited_children);
         recording.markers.extend(slice.markers);
         recording.detail.extend(slice.detail);
+        recording.tag_sets.extend(slice.tag_sets.into_iter().map(|set| (set.id, set)));
+        recording.tag_changes.extend(slice.tag_changes);
+        recording.tag_names.extend(slice.tag_names);
         let filesystems = slice.filesystems.into_iter().map(|known| (known.device, known));
         recording.filesystems.extend(filesystems);
         let quotas = slice.quotas.into_iter().map(|quota| (quota.cgroup, quota));

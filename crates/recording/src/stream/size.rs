@@ -58,7 +58,9 @@ pub(super) fn measure_texts(slice: &Slice) -> u64 {
     let names: u64 = slice.names.iter().map(measure_named).sum();
     let arguments = slice.processes.iter().flat_map(|process| &process.arguments);
     let paths = slice.modules.iter().map(|(_, module)| &module.path);
+    let tags = slice.tag_sets.iter().flat_map(|set| &set.attributes).map(|(_, value)| value);
     let markers: usize =
         slice.markers.iter().map(|marker| marker.track.len() + marker.name.len()).sum();
-    markers as u64 + names + arguments.chain(paths).map(|text| text.len() as u64).sum::<u64>()
+    let texts = arguments.chain(paths).chain(tags).map(|text| text.len() as u64);
+    markers as u64 + names + texts.sum::<u64>()
 }

@@ -21,7 +21,8 @@ use crate::{
     AddressSpace, AwaitedChild, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, DetailStretch,
     DiskUse, FileId, Filesystem, Frame, FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals,
     Marker, Meta, Module, ModuleId, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost,
-    Sample, Stack, StoppedThread, SummedWaits, ThreadEvent, ThreadExit, Throttle, Wait,
+    Sample, Stack, StoppedThread, SummedWaits, TagChange, TagName, TagSet, ThreadEvent, ThreadExit,
+    Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -97,6 +98,12 @@ pub struct Slice {
     pub summed: Vec<SummedWaits>,
     /// What programs marked in their own code.
     pub markers: Vec<Marker>,
+    /// What threads said that they were doing. The same set may come again.
+    pub tag_sets: Vec<TagSet>,
+    /// When threads changed from one set to another.
+    pub tag_changes: Vec<TagChange>,
+    /// What processes call their labels; a later row about one replaces an earlier row.
+    pub tag_names: Vec<TagName>,
 }
 
 /// What was wrong with a slice.
@@ -153,6 +160,9 @@ impl Slice {
             cell(&self.disk_uses),
             cell(&self.awaited_children),
             cell(&self.markers),
+            cell(&self.tag_sets),
+            cell(&self.tag_changes),
+            cell(&self.tag_names),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -215,6 +225,9 @@ impl Slice {
             disk_uses: cells.rows_if_any(),
             awaited_children: cells.rows_if_any(),
             markers: cells.rows_if_any(),
+            tag_sets: cells.rows_if_any(),
+            tag_changes: cells.rows_if_any(),
+            tag_names: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

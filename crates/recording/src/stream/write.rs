@@ -47,6 +47,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     let cgroups: Vec<_> = recording.cgroups.values().cloned().collect();
     let interrupts: Vec<_> = recording.interrupts.values().cloned().collect();
     let quotas: Vec<_> = recording.quotas.values().cloned().collect();
+    let tag_sets: Vec<_> = recording.tag_sets.values().cloned().collect();
     let filesystems: Vec<_> = recording.filesystems.values().cloned().collect();
 
     let mut slices = vec![Slice::default(); recording.clocks.len().max(1)];
@@ -79,6 +80,9 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &recording.detail, |slice| &mut slice.detail);
     spread(&mut slices, &recording.markers, |slice| &mut slice.markers);
     spread(&mut slices, &recording.summed, |slice| &mut slice.summed);
+    spread(&mut slices, &tag_sets, |slice| &mut slice.tag_sets);
+    spread(&mut slices, &recording.tag_changes, |slice| &mut slice.tag_changes);
+    spread(&mut slices, &recording.tag_names, |slice| &mut slice.tag_names);
     spread(&mut slices, &quotas, |slice| &mut slice.quotas);
     slices
 }

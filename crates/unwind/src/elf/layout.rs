@@ -69,6 +69,17 @@ fn is_code(segment: &ProgramHeader) -> bool {
     segment.kind == PT_LOAD && segment.flags & PF_X != 0
 }
 
+/// What is to be added to the addresses of a file with these segments of code for those of a process
+/// that has the code mapped at `start`, from `offset` in the file on.
+pub fn find_bias(mut code: impl Iterator<Item = Segment>, start: u64, offset: u64) -> Option<u64> {
+    let segment = code.find(|segment| {
+        let begin = segment.offset - segment.offset % PAGE;
+        offset >= begin && offset - begin < segment.size.saturating_add(PAGE)
+    })?;
+    let address = segment.address.wrapping_sub(segment.offset).wrapping_add(offset);
+    Some(start.wrapping_sub(address))
+}
+
 /// The segments of a file that hold code, and have any of it in the file.
 pub fn code_segments(headers: &Headers) -> impl Iterator<Item = Segment> {
     let code = headers.segments.iter().filter(|segment| is_code(segment) && segment.file_size > 0);

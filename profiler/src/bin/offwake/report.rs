@@ -17,7 +17,10 @@ use crate::{
 
 /// Writes every output from a recording.
 pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
-    let reporting = Reporting::prepare(&arguments.report)?;
+    let mut reporting = Reporting::prepare(&arguments.report)?;
+    if let Some(trace) = arguments.selection.trace {
+        reporting.show_only_trace(trace);
+    }
     let names = arguments.names.sources()?;
     if let Some(later) = &arguments.diff {
         return diff::run(arguments, later, &reporting);

@@ -1,6 +1,6 @@
 //! Arguments about what is shown, and where.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, str::FromStr, sync::Arc};
 
 use clap::{Args, ValueEnum};
 use offwake_analysis::{
@@ -70,7 +70,8 @@ pub struct ReportArguments {
     pub kernel_only: bool,
 
     /// Show only waits that match: function=LockAcquire (anywhere in the stack), cause=futex,
-    /// syscall=read or waited_on=*:5432*; `*` matches any text. Conditions with the same word are
+    /// syscall=read, waited_on=*:5432*, label.NAME=VALUE (of the program's own), trace=ID or
+    /// span=ID; `*` matches any text. Conditions with the same word are
     /// alternatives; conditions with different words must all match
     #[arg(long = "where", value_name = "WORD=TEXT")]
     pub conditions: Vec<WaitCondition>,
@@ -135,6 +136,10 @@ impl ReportArguments {
             conditions: self.conditions.clone(),
             idle: if idle { IdleWaits::Hidden } else { IdleWaits::Shown },
             requests: None,
+            told_apart_by: match &self.pictures.by {
+                By::Label(name) => Some(Arc::clone(name)),
+                _ => None,
+            },
             hidden: (self.hide.iter())
                 .filter_map(|hide| match hide {
                     Hide::Idle => None,
@@ -154,8 +159,10 @@ pub struct PictureArguments {
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Flame::Chain)]
     pub flame: Flame,
 
-    /// What the first frame is
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = By::Thread)]
+    /// What the first frame is: thread, process (with all threads merged), cgroup (then the process),
+    /// cause (what it waited on, then the thread), or label:NAME (a label of the program's own). A
+    /// label also tells waits apart in .json and .pb.gz
+    #[arg(long, value_name = "WHAT", default_value = "thread")]
     pub by: By,
 
     /// Turn the graph round: start with the culprits, what the time went to, and show below them
@@ -192,11 +199,12 @@ impl PictureArguments {
                 Flame::OffWake => FlameGraphKind::OffWake,
                 Flame::OffCpu => FlameGraphKind::OffCpu,
             },
-            by: match self.by {
+            by: match &self.by {
                 By::Thread => GroupBy::Thread,
                 By::Process => GroupBy::Process,
                 By::Cgroup => GroupBy::Cgroup,
                 By::Cause => GroupBy::Cause,
+                By::Label(_) => GroupBy::Label,
             },
             direction: if self.reverse { Direction::FromCulprit } else { Direction::FromWaiter },
             names: ThreadNames::WithIds,
@@ -225,7 +233,7 @@ pub enum Flame {
 }
 
 /// What a flame graph's first frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
     /// The waiting thread.
     Thread,
@@ -235,6 +243,23 @@ pub enum By {
     Cgroup,
     /// What it waited on, then the thread.
     Cause,
+    /// The label of this name, then the thread.
+    Label(Arc<str>),
+}
+
+impl FromStr for By {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match (text, text.strip_prefix("label:")) {
+            (_, Some(name)) if !name.is_empty() => Ok(Self::Label(name.into())),
+            ("thread", _) => Ok(Self::Thread),
+            ("process", _) => Ok(Self::Process),
+            ("cgroup", _) => Ok(Self::Cgroup),
+            ("cause", _) => Ok(Self::Cause),
+            _ => Err("one of thread, process, cgroup, cause, label:NAME is wanted"),
+        }
+    }
 }
 
 /// What can be left out.

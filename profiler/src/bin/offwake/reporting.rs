@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
+    filter::WaitCondition,
     formats::{self, OutputFormat, Written},
     report::{LedgerEntry, Report},
     requests::BandRange,
@@ -12,7 +13,7 @@ use offwake_analysis::{
     spans::otlp::ExportClock,
     text,
 };
-use offwake_recording::ClosedBy;
+use offwake_recording::{ClosedBy, TraceId};
 
 use crate::{
     cli::usage_error,
@@ -59,6 +60,11 @@ impl Reporting {
                 RequestDetail::Summary
             },
         })
+    }
+
+    /// Shows the waits for a trace alone.
+    pub fn show_only_trace(&mut self, trace: TraceId) {
+        self.options.filter.conditions.push(WaitCondition::on_trace(trace));
     }
 
     /// Analyses a recording as far as every run shows it.

@@ -3,7 +3,10 @@
 use clap::Args;
 use offwake::containers::ContainerQuery;
 use offwake_analysis::selection::{Children, TargetSelection};
-use offwake_recording::units::{Tgid, Tid};
+use offwake_recording::{
+    TraceId,
+    units::{Tgid, Tid},
+};
 
 use crate::values::{parse_container, parse_name};
 
@@ -36,12 +39,17 @@ pub struct SelectionArguments {
     /// A container: its name, the first digits of its id, pod/NAME or pod/NAME/CONTAINER
     #[arg(long, value_name = "NAME|ID", value_parser = parse_container)]
     pub container: Option<ContainerQuery>,
+
+    /// A trace of the programs' own (OpenTelemetry): the threads that worked for it, and of those
+    /// their waits for it alone. 32 hexadecimal digits
+    #[arg(long, value_name = "ID")]
+    pub trace: Option<TraceId>,
 }
 
 impl SelectionArguments {
     /// Which threads are the target.
     pub fn selection(&self) -> TargetSelection {
-        let Self { pid, no_inherit, tid, comm, cgroup, container } = self;
+        let Self { pid, no_inherit, tid, comm, cgroup, container, trace } = self;
         TargetSelection {
             processes: pid.iter().copied().map(Tgid).collect(),
             children: if *no_inherit { Children::Excluded } else { Children::Included },
@@ -49,6 +57,7 @@ impl SelectionArguments {
             comms: comm.clone(),
             cgroup: cgroup.clone(),
             container: container.clone(),
+            trace: *trace,
         }
     }
 }

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use offwake_recording::{
-    CgroupInfo, CpuQuota, FileId, InterruptInfo, OpenFile, ProcessInfo,
+    CgroupInfo, CpuQuota, FileId, InterruptInfo, OpenFile, ProcessInfo, TagChange, TagName, TagSet,
+    TagSetId,
     stream::Slice,
-    units::{CgroupId, Tgid, Timestamp},
+    units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
 use super::{
@@ -32,6 +33,10 @@ pub(super) struct Context {
     interrupts: HashMap<u16, InterruptInfo>,
     /// They are bounded where they are looked up.
     quotas: HashMap<CgroupId, CpuQuota>,
+    /// Of each living thread, the last that retired slices say.
+    tag_changes: HashMap<Tid, TagChange>,
+    tag_sets: AgingMap<TagSetId, TagSet>,
+    tag_names: HashMap<(Tgid, u8), TagName>,
 }
 
 impl Context {
@@ -45,6 +50,9 @@ impl Context {
             files: AgingMap::new(OpenFile::memory),
             interrupts: HashMap::new(),
             quotas: HashMap::new(),
+            tag_changes: HashMap::new(),
+            tag_sets: AgingMap::new(TagSet::memory),
+            tag_names: HashMap::new(),
         }
     }
 
@@ -81,6 +89,12 @@ impl Context {
         for quota in &slice.quotas {
             self.quotas.insert(quota.cgroup, quota.clone());
         }
+        for set in &slice.tag_sets {
+            self.tag_sets.insert(set.id, set.clone());
+        }
+        for name in &slice.tag_names {
+            self.tag_names.insert((name.tgid, name.key), name.clone());
+        }
     }
 
     /// Takes over what a slice that goes leaves behind: nothing before `start` is retained any
@@ -89,8 +103,16 @@ impl Context {
         &mut self,
         activity: ThreadActivity,
         processes: Vec<ProcessInfo>,
+        tag_changes: Vec<TagChange>,
         start: Timestamp,
     ) {
+        for change in tag_changes {
+            self.tag_changes.insert(change.tid, change);
+        }
+        for exit in &activity.exits {
+            self.tag_changes.remove(&exit.tid);
+            self.tag_names.retain(|(tgid, _), _| exit.tid.0 != tgid.0);
+        }
         self.threads.add(activity);
         for process in processes {
             if self.stacks.remembers(process.tgid) {
@@ -118,6 +140,9 @@ impl Context {
             files: self.files.iter().map(|(id, file)| (*id, file.clone())).collect(),
             interrupts: self.interrupts.values().cloned().collect(),
             quotas: self.quotas.values().cloned().collect(),
+            tag_changes: self.tag_changes.values().copied().collect(),
+            tag_sets: self.tag_sets.values().cloned().collect(),
+            tag_names: self.tag_names.values().cloned().collect(),
             ..Slice::default()
         }
     }
@@ -131,12 +156,19 @@ impl Context {
             + self.cgroups.memory()
             + self.files.memory()
             + 256 * self.interrupts.len()
+            + self.tag_sets.memory()
+            + 256 * (self.tag_changes.len() + self.tag_names.len())
             + self.quotas.values().map(|quota| 256 + quota.path.len()).sum::<usize>()
     }
 
-    /// Counts the files and cgroups that are no longer known though a retained slice may refer to them.
-    pub fn count_forgotten(&self) -> [(&'static str, u64); 2] {
-        [("files_forgotten", self.files.forgotten), ("cgroups_forgotten", self.cgroups.forgotten)]
+    /// Counts the files, cgroups and sets of labels that are no longer known though a retained slice may refer
+    /// to them.
+    pub fn count_forgotten(&self) -> [(&'static str, u64); 3] {
+        [
+            ("files_forgotten", self.files.forgotten),
+            ("cgroups_forgotten", self.cgroups.forgotten),
+            ("tag_sets_forgotten", self.tag_sets.forgotten),
+        ]
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use offwake_recording::{
-    Clocks, LossTotals, Meta, ProcessInfo, ProfilerCost, Window,
+    Clocks, LossTotals, Meta, ProcessInfo, ProfilerCost, TagChange, Window,
     stream::Slice,
     units::{Nanos, StackId, Timestamp},
 };
@@ -30,6 +30,7 @@ struct SliceDigest {
     processes: Vec<ProcessInfo>,
     /// Bytes of the processes.
     process_bytes: usize,
+    tag_changes: Vec<TagChange>,
     /// The latest time in any of its records.
     newest: Timestamp,
     totals: RunningTotals,
@@ -121,11 +122,11 @@ impl RetainedSlices {
         let Some(slice) = self.slices.pop_front() else { return };
         self.encoded -= slice.bytes.len();
         self.digests -= slice.digest.memory();
-        let SliceDigest { activity, processes, newest, totals, .. } = slice.digest;
+        let SliceDigest { activity, processes, tag_changes, newest, totals, .. } = slice.digest;
         let before = self.start.as_ref().map_or(Timestamp(0), |(at, _)| *at);
         // No record before this is missing from the slices that are left but those of the context.
         let start = before.max(newest).max(slice.summary.until);
-        self.context.retire_slice(activity, processes, start);
+        self.context.retire_slice(activity, processes, tag_changes, start);
         self.start = Some((start, totals));
     }
 
@@ -242,6 +243,7 @@ impl SliceDigest {
             activity,
             process_bytes: slice.processes.iter().map(ProcessInfo::memory).sum(),
             processes: slice.processes.clone(),
+            tag_changes: slice.tag_changes.clone(),
             newest: newest.unwrap_or_default(),
             totals: RunningTotals {
                 loss: slice.loss.clone(),
@@ -253,7 +255,10 @@ impl SliceDigest {
     }
 
     fn memory(&self) -> usize {
-        size_of::<RetainedSlice>() + self.activity.memory() + self.process_bytes
+        size_of::<RetainedSlice>()
+            + self.activity.memory()
+            + self.process_bytes
+            + size_of::<TagChange>() * self.tag_changes.len()
     }
 }
 

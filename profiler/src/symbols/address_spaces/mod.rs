@@ -34,6 +34,7 @@ use offwake_recording::{
 use perf_maps::{PerfMapId, PerfMaps};
 use process::{MappedCode, Process};
 
+pub(crate) use description_reader::FileToDescribe;
 pub(crate) use mappings::PythonCandidate;
 pub use process::CodeEpochs;
 pub(crate) use process::Moment;
@@ -87,6 +88,16 @@ pub enum LookupTime {
     Now,
     /// With its first stack, or later.
     Later,
+}
+
+/// A file that a process has mapped as code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MappedFile {
+    pub module: ModuleId,
+    /// Where the mapping begins.
+    pub start: u64,
+    /// Which offset in the file is there.
+    pub offset: u64,
 }
 
 /// A change of what a process runs.
@@ -262,6 +273,20 @@ impl AddressSpaces {
     /// is not known.
     pub(crate) fn python_candidates(&self, tgid: Tgid) -> Option<&[PythonCandidate]> {
         self.processes.get(&tgid).map(Process::python_candidates)
+    }
+
+    /// The files that the program which a process runs now has mapped as code.
+    pub(crate) fn mapped_files(&self, tgid: Tgid) -> Vec<MappedFile> {
+        self.processes.get(&tgid).map_or_else(Vec::new, Process::mapped_files)
+    }
+
+    /// The processes that have one of these files mapped as code.
+    pub(crate) fn processes_with(&self, modules: &[ModuleId]) -> Vec<Tgid> {
+        let has_any = |process: &Process| {
+            process.mapped_files().iter().any(|file| modules.contains(&file.module))
+        };
+        let alive = self.processes.iter().filter(|(_, process)| process.is_alive());
+        alive.filter(|(_, process)| has_any(process)).map(|(tgid, _)| *tgid).collect()
     }
 
     /// Looks up what an address was in when a stack was taken.

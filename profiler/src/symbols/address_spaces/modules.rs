@@ -72,6 +72,8 @@ pub(crate) struct Modules {
     own_mounts: Option<u64>,
     kernel: Option<ModuleId>,
     descriptions: DescriptionReader,
+    /// Files that are mapped for the first time.
+    new_files: Vec<(ModuleId, FileToDescribe)>,
     new: Vec<(ModuleId, offwake_recording::Module)>,
     diagnostics: Diagnostics,
 }
@@ -91,6 +93,7 @@ impl Modules {
             own_mounts: mount_namespace("self"),
             kernel: None,
             descriptions: DescriptionReader::new(),
+            new_files: Vec::new(),
             new: Vec::new(),
             diagnostics: Diagnostics::new(),
         }
@@ -122,6 +125,11 @@ impl Modules {
         let mut new = std::mem::take(&mut self.new);
         new.append(&mut self.descriptions.drain_ready());
         new
+    }
+
+    /// Drains the files that were mapped for the first time.
+    pub(crate) fn drain_new_files(&mut self) -> Vec<(ModuleId, FileToDescribe)> {
+        std::mem::take(&mut self.new_files)
     }
 
     /// Drains all modules that are left.
@@ -176,9 +184,11 @@ impl Modules {
         } else {
             Trust::Stranger
         };
-        let content = ModuleContent::Held { file: Arc::new(file), identity, trust };
+        let file = Arc::new(file);
+        let content = ModuleContent::Held { file: Arc::clone(&file), identity, trust };
         let id = self.add(Module { path: Some(line.name.clone()), content })?;
         self.held += 1;
+        self.new_files.push((id, FileToDescribe { file, identity }));
         self.by_identity.insert(identity, id);
         Some(id)
     }

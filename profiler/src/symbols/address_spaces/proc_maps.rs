@@ -83,6 +83,26 @@ fn parse_line(line: &[u8]) -> Option<MapsLine> {
     (line.start < line.end).then_some(line)
 }
 
+/// Finds where a process has the first mapping whose name begins with one of these.
+pub(crate) fn find_named(tgid: Tgid, beginnings: &[String]) -> io::Result<Option<u64>> {
+    let file = File::open(format!("/proc/{tgid}/maps"))?;
+    find_named_line(BufReader::new(file), beginnings)
+}
+
+fn find_named_line(reader: impl BufRead, beginnings: &[String]) -> io::Result<Option<u64>> {
+    for line in reader.take(MAX_BYTES).split(b'\n') {
+        let line = line?;
+        let Some(name) = line.splitn(6, |&byte| byte == b' ').nth(5) else { continue };
+        let name = name.trim_ascii_start();
+        if beginnings.iter().any(|beginning| name.starts_with(beginning.as_bytes())) {
+            let start = line.split(|&byte| byte == b'-').next();
+            let start = start.and_then(|start| std::str::from_utf8(start).ok());
+            return Ok(start.and_then(|start| u64::from_str_radix(start, 16).ok()));
+        }
+    }
+    Ok(None)
+}
+
 /// Whether a mapping's file has no name but in memory.
 pub(crate) fn is_in_memory_file(name: &str) -> bool {
     name.starts_with("/memfd:")
@@ -115,7 +135,7 @@ pub(crate) fn parse_hostile(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{MapsLine, parse};
+    use super::{MapsLine, find_named_line, parse};
 
     #[test]
     fn executable_lines_are_kept_and_garbage_is_not() {
@@ -143,5 +163,15 @@ mod tests {
                 name: name.to_owned()
             })
         );
+    }
+
+    #[test]
+    fn a_mapping_is_found_by_how_its_name_begins() {
+        let text = b"00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/x\n\
+            7f0000000000-7f0000001000 r--p 00000000 00:01 5    /memfd:OTEL_CTX (deleted)\n\
+            nonsense\n";
+        let find = |beginning: &str| find_named_line(&text[..], &[beginning.to_owned()]).unwrap();
+        assert_eq!(find("/memfd:OTEL_CTX"), Some(0x7f00_0000_0000));
+        assert_eq!(find("[anon:OTEL_CTX]"), None);
     }
 }

@@ -21,7 +21,10 @@ use offwake_unwind::CodeMapping;
 use rustix::io::Errno;
 
 use super::{
-    mappings::{Mapping, MappingSnapshot, PythonCandidate, PythonCandidates, resolve_lines},
+    MappedFile,
+    mappings::{
+        Backing, Mapping, MappingSnapshot, PythonCandidate, PythonCandidates, resolve_lines,
+    },
     modules::Modules,
     perf_maps::{PerfMapId, PerfMaps},
 };
@@ -303,6 +306,19 @@ impl Process {
     /// Files that may be a CPython, of the program that runs now.
     pub(crate) fn python_candidates(&self) -> &[PythonCandidate] {
         self.programs.last().map_or(&[], |program| program.pythons.files())
+    }
+
+    /// The files that the program which runs now has mapped as code.
+    pub(crate) fn mapped_files(&self) -> Vec<MappedFile> {
+        let program = self.programs.last().filter(|program| program.until.is_none());
+        let mappings = program.iter().flat_map(|program| program.current.mappings.iter());
+        let file = |mapping: &Mapping| match mapping.backing {
+            Backing::Module(module) => {
+                Some(MappedFile { module, start: mapping.start, offset: mapping.offset })
+            }
+            Backing::Memory(_) => None,
+        };
+        mappings.filter_map(file).collect()
     }
 
     /// The code that was mapped when a stack was taken, as far as is known.

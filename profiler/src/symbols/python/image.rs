@@ -20,8 +20,6 @@ use super::version::Version;
 const SYMBOL: usize = 24;
 /// Parts that compilers split the evaluating function into, at most.
 const MAX_PARTS: usize = 64;
-/// The smallest page of any machine: a mapping begins at a whole one.
-const PAGE: u64 = 4096;
 
 const RUNTIME: &[u8] = b"_PyRuntime";
 const VERSION: &[u8] = b"Py_Version";
@@ -99,12 +97,7 @@ impl Image {
     /// What is to be added to the addresses here for those of a process that has the code mapped
     /// at `start`, from `offset` in the file on.
     pub(super) fn bias(&self, start: u64, offset: u64) -> Option<u64> {
-        let segment = self.code.iter().find(|segment| {
-            let begin = segment.offset - segment.offset % PAGE;
-            offset >= begin && offset - begin < segment.size.saturating_add(PAGE)
-        })?;
-        let address = segment.address.wrapping_sub(segment.offset).wrapping_add(offset);
-        Some(start.wrapping_sub(address))
+        layout::find_bias(self.code.iter().copied(), start, offset)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use arrow_array::types::{UInt16Type, UInt32Type, UInt64Type};
 use offwake_recording::{
-    FileId, StackRef, ThreadRef, Wait, Wake,
+    FileId, StackRef, TagSet, ThreadRef, Wait, Wake,
     stream::{
         code::{self, Code as _},
         column::{Column, Nulls, flags, numbers, optional, optional_times, times},
@@ -135,6 +135,7 @@ pub(super) fn columns(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
     columns.extend(waiter(export, &rows));
     columns.extend(subject(export, &rows));
     columns.extend(ending(export, &rows));
+    columns.extend(doing(export, &rows));
     columns
 }
 
@@ -306,4 +307,41 @@ fn waker_comms(export: &Export<'_>, rows: &[Row<'_>]) -> Column {
         });
     }
     column.column("waker_comm", Nulls::Allowed)
+}
+
+/// What the thread said that it was doing as it began to wait, and what its waker was doing.
+fn doing(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
+    let waiters = rows.iter().map(|row| export.tags.find(row.wait.tid, row.wait.off));
+    let waiters: Vec<_> = waiters.collect();
+    let wakers = rows.iter().map(|row| {
+        let waker = row.waker?;
+        export.tags.find(waker.task.tid, waker.wake.at)
+    });
+    let wakers: Vec<_> = wakers.collect();
+    let mut columns = Vec::new();
+    for (names, sets) in [
+        (["trace_id", "span_id", "labels"], &waiters),
+        (["waker_trace_id", "waker_span_id", "waker_labels"], &wakers),
+    ] {
+        let (mut traces, mut spans, mut labels) =
+            (Dictionary::new(), Dictionary::new(), Dictionary::new());
+        for set in sets {
+            let trace = set.and_then(|set| set.trace);
+            traces.push(trace, || trace.map(|trace| trace.to_string()));
+            let span = set.and_then(|set| set.span);
+            spans.push(span, || span.map(|span| span.to_string()));
+            let labelled = set.filter(|set| !set.attributes.is_empty());
+            labels.push(labelled.map(|set| set.id), || Some(label_text(export, labelled?)));
+        }
+        let [trace, span, label] = names;
+        columns.push(traces.column(trace, Nulls::Allowed));
+        columns.push(spans.column(span, Nulls::Allowed));
+        columns.push(labels.column(label, Nulls::Allowed));
+    }
+    columns
+}
+
+/// Labels as JSON: `{"http.route":"/checkout"}`.
+fn label_text(export: &Export<'_>, set: &TagSet) -> String {
+    serde_json::to_string(&export.tags.labels(set)).unwrap_or_default()
 }

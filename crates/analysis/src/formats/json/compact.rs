@@ -1,6 +1,9 @@
 //! `offwake.report/2`: the report with each stack and each hop once.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use indexmap::{IndexMap, IndexSet};
 use offwake_recording::units::{CgroupId, Nanos, Tgid, Tid};
@@ -67,6 +70,11 @@ pub(super) struct CompactReport<'r> {
     stacks: Vec<Vec<&'r str>>,
 }
 
+/// Whether waits are not told apart by a label.
+fn are_missing(labels: &&BTreeMap<String, String>) -> bool {
+    labels.is_empty()
+}
+
 /// Waits of one thread that are alike in everything but their time.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "WaitEntry")]
@@ -111,6 +119,10 @@ struct CompactWait<'r> {
     /// Absent if in none.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     markers: &'r [Arc<str>],
+    /// The program's own label by which these waits are told apart, by its name; missing without it,
+    /// and unless `--by label:NAME` is given.
+    #[serde(skip_serializing_if = "are_missing")]
+    labels: &'r BTreeMap<String, String>,
     /// Where they waited: a place in `stacks`.
     stack_id: usize,
     /// Who ended them; none if nobody was seen to.
@@ -261,6 +273,7 @@ impl<'r> Tables<'r> {
             longest_ns: wait.longest_ns,
             summed_up: wait.summed_up,
             markers: &wait.markers,
+            labels: &wait.labels,
             stack_id: self.stack(&wait.stack),
             waker: wait.waker.as_ref(),
             waker_call: wait.waker_call.as_ref(),

@@ -170,6 +170,7 @@ impl<'r> PathBuilder<'r> {
             GroupBy::Process => vec![process()],
             GroupBy::Cgroup => vec![frame(FrameKind::Group, self.cgroup_name(wait)), process()],
             GroupBy::Cause => vec![frame(FrameKind::Group, wait.cause.name().to_owned()), thread()],
+            GroupBy::Label => vec![frame(FrameKind::Group, label_group(wait)), thread()],
         }
     }
 
@@ -245,5 +246,14 @@ pub(in crate::report) fn leaf_name(blame: &BlameEntry) -> String {
             format!("[unattributed: {}]", reason.name())
         }
         (kind, _) => format!("[{}]", kind.name()),
+    }
+}
+/// `http.route=/checkout`
+fn label_group(wait: &WaitEntry) -> String {
+    match wait.labels.first_key_value() {
+        Some((name, value)) => format!("{name}={value}"),
+        // Of these nobody knows any more what they had.
+        None if wait.summed_up > 0 => "[smaller waits]".to_owned(),
+        None => "[no label]".to_owned(),
     }
 }

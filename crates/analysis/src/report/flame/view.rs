@@ -24,6 +24,8 @@ pub enum GroupBy {
     Cgroup,
     /// What it waited on, then the thread.
     Cause,
+    /// The value of the label by which waits are told apart, then the thread.
+    Label,
 }
 
 /// Which end of a path is its root.

@@ -20,6 +20,7 @@ mod records;
 mod stacks;
 mod stopped_threads;
 mod summed;
+mod tags;
 mod unanswered;
 mod waits;
 

@@ -1,0 +1,111 @@
+use offwake_recording::{
+    Recording, SpanId, TagChange, TagName, TagSet, TagSetId, ThreadExit, TraceId,
+    units::{Tgid, Tid, Timestamp},
+};
+
+use super::ThreadTags;
+
+fn set(id: u64, attributes: &[(u8, &str)]) -> TagSet {
+    TagSet {
+        id: TagSetId(id),
+        tgid: Tgid(1),
+        trace: Some(TraceId([id as u8; 16])),
+        span: Some(SpanId([id as u8; 8])),
+        attributes: attributes.iter().map(|(key, value)| (*key, (*value).to_owned())).collect(),
+    }
+}
+
+fn change(tid: u32, at: u64, since: Option<u64>, set: Option<u64>) -> TagChange {
+    TagChange {
+        tid: Tid(tid),
+        tgid: Tgid(1),
+        at: Timestamp(at),
+        since: since.map(Timestamp),
+        set: set.map(TagSetId),
+    }
+}
+
+fn recording(changes: Vec<TagChange>) -> Recording {
+    let sets = [set(1, &[(0, "/checkout")]), set(2, &[(0, "/cart"), (7, "x")])];
+    Recording {
+        tag_sets: sets.into_iter().map(|set| (set.id, set)).collect(),
+        tag_changes: changes,
+        tag_names: vec![TagName { tgid: Tgid(1), key: 0, name: "http.route".to_owned() }],
+        ..Recording::default()
+    }
+}
+
+fn ids(recording: &Recording, times: std::ops::RangeInclusive<u64>) -> Vec<u64> {
+    let tags = ThreadTags::new(recording);
+    times.map(|at| tags.find(Tid(5), Timestamp(at)).map_or(0, |set| set.id.0)).collect()
+}
+
+#[test]
+fn between_two_looks_that_differ_nothing_is_known() {
+    let recording = recording(vec![
+        change(5, 2, None, Some(1)),
+        change(5, 6, Some(4), Some(2)),
+        change(5, 9, Some(8), None),
+        change(6, 3, None, Some(2)),
+    ]);
+    assert_eq!(ids(&recording, 1..=10), [0, 1, 1, 1, 0, 2, 2, 2, 0, 0]);
+}
+
+#[test]
+fn a_change_that_was_lost_leaves_a_stretch_of_which_nothing_is_known() {
+    // At 4 the thread had another set, and that was lost: the next change says so.
+    let lost = recording(vec![change(5, 2, None, Some(1)), change(5, 6, Some(3), None)]);
+    assert_eq!(ids(&lost, 2..=6), [1, 1, 0, 0, 0]);
+    // A set that was lost is none.
+    let unknown = recording(vec![change(5, 2, None, Some(9))]);
+    assert_eq!(ids(&unknown, 2..=3), [0, 0]);
+}
+
+#[test]
+fn the_next_thread_of_a_number_says_nothing_until_it_does() {
+    let mut recording = recording(vec![change(5, 2, None, Some(1))]);
+    recording.exits.push(ThreadExit {
+        at: Timestamp(4),
+        tid: Tid(5),
+        tgid: Tgid(1),
+        in_target: true,
+        seq: 0,
+        status: 0,
+    });
+    assert_eq!(ids(&recording, 2..=5), [1, 1, 0, 0]);
+}
+
+#[test]
+fn labels_have_the_names_that_their_process_gives_them() {
+    let recording = recording(vec![change(5, 2, None, Some(2))]);
+    let tags = ThreadTags::new(&recording);
+    let set = tags.find(Tid(5), Timestamp(3)).unwrap();
+    assert_eq!(tags.label(set, "http.route"), Some("/cart"));
+    assert_eq!(tags.label(set, "key_7"), Some("x"));
+    assert_eq!(tags.label(set, "key_0"), None);
+    let labels: Vec<_> = tags.labels(set).into_keys().map(|name| name.into_owned()).collect();
+    assert_eq!(labels, ["http.route", "key_7"]);
+    assert_eq!(tags.label_names().len(), 2);
+    assert_eq!(tags.threads_of(TraceId([2; 16])).into_iter().collect::<Vec<_>>(), [Tid(5)]);
+    assert!(tags.threads_of(TraceId([3; 16])).is_empty());
+}
+
+#[test]
+fn a_span_is_of_the_only_trace_that_its_thread_worked_for_meanwhile() {
+    let recording = recording(vec![
+        change(5, 2, None, Some(1)),
+        change(5, 6, Some(4), Some(2)),
+        change(5, 9, Some(8), None),
+    ]);
+    let tags = ThreadTags::new(&recording);
+    let only = |from, to| {
+        let span = tags.find_only_span(Tid(5), Timestamp(from), Timestamp(to));
+        span.map(|(trace, _)| trace.0[0])
+    };
+    assert_eq!(
+        (only(1, 3), only(3, 4), only(7, 9), only(9, 12)),
+        (Some(1), Some(1), Some(2), None)
+    );
+    // Both, in one span.
+    assert_eq!(only(3, 6), None);
+}

@@ -1,0 +1,89 @@
+use std::collections::HashMap;
+
+use offwake_unwind::elf::tls_symbol::{TlsReference, TlsSymbol};
+use profiler_ebpf::tags::TagSource;
+
+use super::place::find_source;
+use crate::symbols::python::memory::Memory;
+
+/// Memory of words.
+struct Words(HashMap<u64, u64>);
+
+impl Memory for Words {
+    fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
+        let word = self.0.get(&address)?.to_le_bytes();
+        into.copy_from_slice(word.get(..into.len())?);
+        Some(())
+    }
+}
+
+fn symbol(reference: Option<TlsReference>) -> TlsSymbol {
+    TlsSymbol {
+        value: 0x10,
+        size: 0x24,
+        alignment: 16,
+        is_program: true,
+        needs_glibc: true,
+        mark: Some(40),
+        reference,
+        code: vec![],
+    }
+}
+
+const BIAS: u64 = 0x5000;
+
+fn find(symbol: &TlsSymbol, words: &[(u64, u64)]) -> Option<TagSource> {
+    find_source(symbol, BIAS, &Words(words.iter().copied().collect()))
+}
+
+fn place(source: Option<TagSource>) -> Option<(i64, u64)> {
+    source.map(|source| (source.offset, source.module))
+}
+
+fn negative(distance: u64) -> u64 {
+    distance.wrapping_neg()
+}
+
+#[test]
+fn the_variable_of_a_program_is_below_the_thread_pointer_by_its_size() {
+    // 0x24 bytes aligned to 16 are 0x30.
+    let found = find(&symbol(None), &[(BIAS + 40, 77)]);
+    assert_eq!(place(found), Some((0x10 - 0x30, 0)));
+    assert_eq!(found.map(|found| (found.mark_address, found.mark)), Some((BIAS + 40, 77)));
+    // A library without a relocation says nothing, and neither does one that is not mapped.
+    let library = TlsSymbol { is_program: false, ..symbol(None) };
+    assert_eq!(find(&library, &[(BIAS + 40, 77)]), None);
+    assert_eq!(find(&symbol(None), &[]), None);
+}
+
+#[test]
+fn an_offset_is_what_the_loader_has_written() {
+    let symbol = symbol(Some(TlsReference::Offset(8)));
+    assert_eq!(place(find(&symbol, &[(BIAS + 8, negative(64))])), Some((-64, 0)));
+    for other in [0, 64, negative(63), negative(1 << 21)] {
+        assert_eq!(find(&symbol, &[(BIAS + 8, other)]), None, "{other:#x}");
+    }
+}
+
+#[test]
+fn a_descriptor_has_the_offset_or_leads_to_a_module() {
+    let descriptor = symbol(Some(TlsReference::Descriptor(8)));
+    let near = find(&descriptor, &[(BIAS + 16, negative(128))]);
+    assert_eq!(place(near), Some((-128, 0)));
+    let far = [(BIAS + 16, 0x9000), (0x9000, 3), (0x9008, 0x40)];
+    assert_eq!(place(find(&descriptor, &far)), Some((0x40, 3)));
+    // Not filled in yet; lazily bound, where it leads to a relocation; made for another C library.
+    assert_eq!(find(&descriptor, &[(BIAS + 16, 0)]), None);
+    let lazy = [(BIAS + 16, 0x9000), (0x9000, 0x12_3456), (0x9008, 0x40)];
+    assert_eq!(find(&descriptor, &lazy), None);
+    let other = TlsSymbol { needs_glibc: false, ..descriptor };
+    assert_eq!(find(&other, &far), None);
+}
+
+#[test]
+fn an_index_is_a_module_and_an_offset() {
+    let index = symbol(Some(TlsReference::Index(8)));
+    assert_eq!(place(find(&index, &[(BIAS + 8, 2), (BIAS + 16, 24)])), Some((24, 2)));
+    assert_eq!(find(&index, &[(BIAS + 8, 0), (BIAS + 16, 24)]), None);
+    assert_eq!(find(&index, &[(BIAS + 8, 2), (BIAS + 16, 25)]), None);
+}
