@@ -114,7 +114,7 @@ fn what_is_wrong_is_said_and_is_wrong_usage() {
     let later = later.to_str().unwrap();
     for (arguments, said) in [
         (&["--flame", "hot"][..], "possible values: chain, off-wake, off-cpu"),
-        (&["--by", "user"], "possible values: thread, process, cgroup, cause"),
+        (&["--by", "user"], "one of thread, process, cgroup, cause, label:NAME is wanted"),
         (&["--hide", "idle,all"], "possible values: idle, external, unattributed"),
         (&["--diff", later, "-o", "x.json"], "--diff writes .svg and .folded alone"),
         (&["--diff", later, "--resymbolize"], "cannot be used with"),
