@@ -44,8 +44,7 @@ pub fn report(recording: &Recording) {
     for write in [json::write, json::write_full, summary::write] as [Writer; 3] {
         write(&report, &mut io::sink()).expect("a sink takes everything");
     }
-    let pprof: PictureWriter =
-        |report, view, out| pprof::write(report, view, Extent::Bounded, out);
+    let pprof: PictureWriter = |report, view, out| pprof::write(report, view, Extent::Bounded, out);
     let pictures: [PictureWriter; 4] = [folded::write, svg::write, pprof, speedscope::write];
     for write in pictures {
         write(&report, &View::default(), &mut io::sink()).expect("a sink takes everything");

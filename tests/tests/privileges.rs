@@ -73,7 +73,7 @@ fn under_sudo_each_thread_is_the_callers_and_can_do_what_its_task_takes() -> Res
             // It makes the threads that ask engines and that enter network namespaces.
             "offwake-look-up" => looking_up | asking | entering,
             "offwake-engines" | "offwake-follow" => asking,
-            "offwake-store" | "offwake-build-i" => naming,
+            "offwake-store" | "offwake-build-i" | "offwake-labels" => naming,
             _ => recording,
         };
         ensure!(*user == NOBODY, "{name} is user {user}'s");
@@ -127,8 +127,8 @@ fn under_sudo_what_would_lose_something_has_a_high_priority_and_the_rest_has_not
     for (name, nice) in &values {
         let expected = if raised.contains(&name.as_str()) { -20 } else { 0 };
         // Threads that the look-up thread starts have what it has.
-        let is_its_own =
-            ["offwake-engines", "offwake-build-i", "offwake-sockets"].contains(&name.as_str());
+        let its_own = ["offwake-engines", "offwake-build-i", "offwake-labels", "offwake-sockets"];
+        let is_its_own = its_own.contains(&name.as_str());
         ensure!(*nice == expected || is_its_own, "{name} has {nice}: {values:?}");
     }
     running.interrupt()?;

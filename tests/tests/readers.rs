@@ -189,7 +189,9 @@ fn perfetto_and_the_report_agree_on_who_woke_whom() -> Result<()> {
 fn the_documented_queries_answer() -> Result<()> {
     let queries: Vec<&str> =
         DOCUMENT.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    ensure!(queries.len() == 6, "{} queries are documented", queries.len());
+    ensure!(queries.len() == 7, "{} queries are documented", queries.len());
+    let (of_markers, queries): (Vec<&str>, Vec<&str>) =
+        queries.into_iter().partition(|query| query.contains("'marker'"));
     let directory = reported("redis", &["x.pftrace"])?;
     let answers = ask(&directory.path().join("x.pftrace"), &queries)?;
     for (query, answer) in queries.iter().zip(&answers) {
@@ -201,6 +203,16 @@ fn the_documented_queries_answer() -> Result<()> {
         let row = wakers.iter().find(|row| row["thread"] == comm);
         ensure!(row.is_some_and(|row| row["waker"] == waker), "{comm}: {wakers:?}");
     }
+    // Nothing is marked in those recordings.
+    let workload = Workload::start("marked-ranges")?;
+    let outcome = Offwake::profile()?
+        .args(["--markers", "always", "-d", &duration_argument(WINDOW), "-o", "x.pftrace"])
+        .args(["-p", &workload.pids()])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let [ranges] = ask(&outcome.path("x.pftrace"), &of_markers)?.try_into().unwrap_or_default();
+    let has = |range: &Value| range["track"] == "Work" && range["name"] == "step";
+    ensure!(ranges.iter().any(has), "{ranges:?}");
     Ok(())
 }
 
@@ -367,7 +379,7 @@ fn every_engine_reads_every_parquet_file() -> Result<()> {
         let name = table?.file_name().into_string().unwrap_or_default();
         inputs.push(format!("tables/{name}=tables/{name}"));
     }
-    ensure!(inputs.len() == 13, "{inputs:?}");
+    ensure!(inputs.len() == 14, "{inputs:?}");
     let read = |engine: &str| -> Result<Value> {
         let mut python = Command::new(paths::python_interpreter()?);
         python.arg(reader("parquet.py")).arg(engine).args(&inputs);
