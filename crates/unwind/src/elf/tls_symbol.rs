@@ -183,7 +183,10 @@ fn read_word<'data, R: ReadRef<'data>>(data: LimitedFile<'_, R>, at: u64) -> Opt
     Some(u32::from_le_bytes(data.read_bytes_at(at, 4).ok()?.try_into().ok()?))
 }
 
-fn gnu_hash(name: &str) -> u32 {
+/// Returns what a `DT_GNU_HASH` table has a symbol's name by
+/// ([`dl_new_hash`](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/generic/dl-new-hash.h;hb=glibc-2.36)).
+#[must_use]
+pub fn gnu_hash(name: &str) -> u32 {
     name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
 }
 

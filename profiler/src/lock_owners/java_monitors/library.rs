@@ -1,5 +1,7 @@
 //! A library of a process, in its memory: the dynamic symbols that it exports.
 
+use offwake_unwind::elf::tls_symbol::gnu_hash;
+
 use crate::symbols::python::memory::Memory;
 
 /// The most program headers, entries of the dynamic section, and symbols of one hash that are read.
@@ -159,11 +161,6 @@ pub(super) fn has_text(memory: &impl Memory, address: u64, text: &str) -> bool {
     let Some(bytes) = bytes.get_mut(..=text.len()) else { return false };
     let is_read = memory.read(address, bytes).is_some();
     is_read && bytes.strip_suffix(&[0]) == Some(text.as_bytes())
-}
-
-/// [`dl_new_hash`](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/generic/dl-new-hash.h;hb=glibc-2.36)
-fn gnu_hash(name: &str) -> u32 {
-    name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(byte.into()))
 }
 
 /// [`_dl_elf_hash`](https://sourceware.org/git/?p=glibc.git;a=blob;f=sysdeps/generic/dl-hash.h;hb=glibc-2.36)

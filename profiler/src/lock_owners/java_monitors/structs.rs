@@ -197,10 +197,8 @@ type Found = [Option<(Place, FieldType)>; FIELDS.len()];
 impl JvmStructs {
     /// Reads the table; `find` finds the JVM's exported symbols.
     pub(super) fn read(memory: &impl Memory, find: impl Fn(&str) -> Option<u64>) -> Option<Self> {
-        let number = |name: &str| {
-            let value = memory.word(find(&format!("gHotSpotVMStructEntry{name}"))?)?;
-            (value <= MAX_ENTRY).then_some(value)
-        };
+        let number =
+            |name: &str| read_number(memory, &find, &format!("gHotSpotVMStructEntry{name}"));
         let layout = EntryLayout {
             stride: number("ArrayStride").filter(|&stride| stride > 0)?,
             type_name: number("TypeNameOffset")?,
@@ -338,6 +336,16 @@ impl JvmStructs {
     }
 }
 
+/// Reads a number that says how a table is laid out: within an entry, or how long one is.
+fn read_number(
+    memory: &impl Memory,
+    find: impl Fn(&str) -> Option<u64>,
+    symbol: &str,
+) -> Option<u64> {
+    let value = memory.word(find(symbol)?)?;
+    (value <= MAX_ENTRY).then_some(value)
+}
+
 /// Returns whether a text of C that begins with these eight bytes may be `text`. To compare all entries with
 /// all wanted fields as a whole would take longer than all else.
 fn begins_with(begin: u64, text: &str) -> bool {
@@ -351,10 +359,7 @@ fn find_type_size(
     find: impl Fn(&str) -> Option<u64>,
     name: &str,
 ) -> Option<u64> {
-    let number = |name: &str| {
-        let value = memory.word(find(&format!("gHotSpotVMTypeEntry{name}"))?)?;
-        (value <= MAX_ENTRY).then_some(value)
-    };
+    let number = |name: &str| read_number(memory, &find, &format!("gHotSpotVMTypeEntry{name}"));
     let stride = number("ArrayStride").filter(|&stride| stride > 0)?;
     let (type_name, size) = (number("TypeNameOffset")?, number("SizeOffset")?);
     let table = memory.word(find("gHotSpotVMTypes")?)?;
