@@ -17,11 +17,12 @@ use crate::{
     stacks::{CacheCheck, StackProcessor, UnwoundCopy},
 };
 
-/// How often copies are looked for while they come: a busy thread makes one at each of its waits
-/// until the first is processed.
+/// How often copies are looked for while they bring new stacks: a busy thread makes one at each of
+/// its waits until the first is processed.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// How often they are looked for while none come. The kernel half does not say when there is one:
-/// that would be an interrupt and a switch for each.
+/// How often they are looked for while they bring none, as checks and samples of a machine that does
+/// the same all the time: each look preempts two threads of a busy machine. The kernel half does not
+/// say when there is a copy: that would be an interrupt and a switch for each.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// How long it takes, about, until what the kernel half has sent is looked up: two rounds of the
 /// drain.
@@ -146,12 +147,12 @@ impl UserStackExchange {
         }
         let processed = self.process_copies(stacks);
         self.pace.adjust(processed, Instant::now());
-        processed != Processed::None
+        processed.count > 0
     }
 
     /// Processes all copies that have come.
     pub fn process_all_copies(&mut self, stacks: &mut StackProcessor) {
-        while self.process_copies(stacks) == Processed::Some {}
+        while self.process_copies(stacks).are_more_likely {}
     }
 
     fn process_copies(&mut self, stacks: &mut StackProcessor) -> Processed {
@@ -160,19 +161,22 @@ impl UserStackExchange {
             self.maps.call_sites.remove(stacks.remove_from_cache(&gone));
             self.maps.generation.begin_next();
         }
-        let mut any = false;
+        let mut all = Processed::default();
         for _ in 0..MAX_BATCHES {
-            let count = self.process_batch(stacks);
-            any |= count > 0;
-            if count < BATCH {
-                return if any { Processed::All } else { Processed::None };
+            let batch = self.process_batch(stacks);
+            all.count += batch.count;
+            all.any_cached |= batch.any_cached;
+            all.are_more_likely = batch.are_more_likely;
+            if !all.are_more_likely {
+                break;
             }
         }
-        Processed::Some
+        all
     }
 
-    /// Processes one batch of copies. Returns how many there were.
-    fn process_batch(&mut self, stacks: &mut StackProcessor) -> usize {
+    /// Processes one batch of copies.
+    fn process_batch(&mut self, stacks: &mut StackProcessor) -> Processed {
+        let mut any_cached = false;
         let mut records = Vec::with_capacity(BATCH);
         while records.len() < BATCH {
             let Some(record) = self.maps.copies.next_copy() else { break };
@@ -197,22 +201,24 @@ impl UserStackExchange {
             }
             self.maps.call_sites.remove(cache_update.remove);
             for (key, call_site) in cache_update.insert {
+                any_cached = true;
                 self.maps.call_sites.insert(key, &call_site);
             }
         }
-        records.len()
+        let count = records.len();
+        Processed { count, any_cached, are_more_likely: count == BATCH }
     }
 }
 
-/// Which of the copies in the ring were processed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Processed {
-    /// There was none.
-    None,
-    /// As many as go at a time: there may be more.
-    Some,
-    /// All that there were.
-    All,
+/// What came of looking for copies.
+#[derive(Clone, Copy, Debug, Default)]
+struct Processed {
+    /// How many there were.
+    count: usize,
+    /// Whether the kernel half's cache got anything that it did not have.
+    any_cached: bool,
+    /// Whether as many were processed as go at a time.
+    are_more_likely: bool,
 }
 
 /// When copies are looked for next.
@@ -231,11 +237,11 @@ impl Pace {
     }
 
     fn adjust(&mut self, processed: Processed, now: Instant) {
-        self.pause = match processed {
-            Processed::None => (2 * self.pause).min(LONGEST_PAUSE),
-            Processed::Some | Processed::All => SHORTEST_PAUSE,
+        self.pause = match processed.any_cached {
+            true => SHORTEST_PAUSE,
+            false => (2 * self.pause).min(LONGEST_PAUSE),
         };
-        self.due = if processed == Processed::Some { now } else { now + self.pause };
+        self.due = if processed.are_more_likely { now } else { now + self.pause };
     }
 }
 
@@ -248,20 +254,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_looked_for_often_while_they_come_and_seldom_while_none_do() {
+    fn copies_are_looked_for_often_while_they_bring_new_stacks_and_seldom_otherwise() {
+        let none = Processed::default();
+        let known = Processed { count: 3, ..none };
+        let new = Processed { any_cached: true, ..known };
+        let many = Processed { are_more_likely: true, ..known };
         let mut now = Instant::now();
         let mut pace = Pace::new(now);
         assert!(pace.remaining(now).is_zero());
         let mut pauses = Vec::new();
-        for processed in [Processed::All, Processed::Some]
-            .into_iter()
-            .chain([Processed::None; 6])
-            .chain([Processed::All])
-        {
+        for processed in [new, none, known, none, known, known, many, known, new] {
             pace.adjust(processed, now);
             pauses.push(pace.remaining(now).as_millis());
             now += pace.remaining(now);
         }
-        assert_eq!(pauses, [1, 0, 2, 4, 8, 10, 10, 10, 1]);
+        assert_eq!(pauses, [1, 2, 4, 8, 10, 10, 0, 10, 1]);
     }
 }

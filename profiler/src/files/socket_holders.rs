@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
     fs::ReadDir,
+    io,
     os::unix::ffi::OsStrExt,
     time::{Duration, Instant},
 };
@@ -48,6 +49,11 @@ impl HolderScan {
                 continue;
             };
             let link = entry.and_then(|entry| std::fs::read_link(entry.path()));
+            // Who refuses one descriptor refuses all: an agent had 268, at 25 us each.
+            if link.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied) {
+                self.current = None;
+                continue;
+            }
             if let Ok(link) = link
                 && let Some(inode) = socket_inode(link.as_os_str().as_bytes())
                 && self.sockets.contains(&inode)
