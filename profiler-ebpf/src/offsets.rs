@@ -98,6 +98,8 @@ pub struct Offsets {
     pub task_blocked_signals: u32,
     /// `signal_struct::shared_pending.signal`
     pub signal_shared_pending_signals: u32,
+    /// `signal_struct::real_timer`
+    pub signal_real_timer: u32,
     /// `task_struct::thread.fsbase` (x86), where user code keeps the address of a thread's own
     /// storage; [`NO_OFFSET`] on others.
     pub task_thread_pointer: u32,
@@ -294,4 +296,4 @@ impl QuotaOffsets {
     };
 }
 
-const _: () = assert!(size_of::<Offsets>() == 90 * 4);
+const _: () = assert!(size_of::<Offsets>() == 91 * 4);

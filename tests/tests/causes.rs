@@ -422,6 +422,19 @@ fn a_read_that_an_alarm_cuts_short_waits_for_nobody_who_is_known() -> Result<()>
     Ok(())
 }
 
+/// A thread whose epoll has a signalfd is woken before the alarm's signal is pending.
+#[test]
+fn an_alarm_that_cuts_a_loop_short_is_told_from_one_that_the_loop_waits_for() -> Result<()> {
+    let case = Case::profile("epoll-cut-short-by-itimer")?;
+    case.check_blocked_on("loop", "poll")?;
+    let ledger = case.report.thread(case.tid("loop"))?;
+    let by_signal = ledger.unattributed.get("signal").copied().unwrap_or_default();
+    ensure!(at_least(by_signal, 0.95, ledger.blocked_ns), "{}", case.describe("loop"));
+    let case = Case::profile("epoll-of-an-alarm")?;
+    case.check_blocked_on("loop", "poll")?;
+    case.check_external("loop", "poll", "timer")
+}
+
 #[test]
 fn a_sleep_beside_an_alarm_that_is_blocked_is_ended_by_its_own_timer() -> Result<()> {
     let case = Case::profile("sleeps-beside-a-blocked-alarm")?;

@@ -73,12 +73,14 @@ pub static CONFIG: Config = Config {
         task_pending_signals: 0,
         task_blocked_signals: 0,
         signal_shared_pending_signals: 0,
+        signal_real_timer: 0,
         task_thread_pointer: 0,
         quota: QuotaOffsets::UNKNOWN,
         arrival: ArrivalOffsets::UNKNOWN,
         epoll: EpollOffsets::UNKNOWN,
         disk: DiskOffsets::UNKNOWN,
     },
+    reserved: 0,
 };
 
 /// Reads one frozen constant.

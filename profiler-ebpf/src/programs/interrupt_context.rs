@@ -161,13 +161,20 @@ pub fn current_context(ctx: *mut c_void, current: Task, registers: Registers) ->
 /// [`hrtimer_vector`]. The timer of a sleep with a timeout lies on the sleeper's own stack, and
 /// those that send signals do not.
 /// <https://github.com/torvalds/linux/blob/v6.12/kernel/time/hrtimer.c#L2051>
+///
+/// A thread whose epoll has a signalfd is woken for any signal, also one that the signalfd does not
+/// take, and before the signal is pending. PostgreSQL's sessions are such threads.
+/// <https://github.com/torvalds/linux/blob/v6.12/kernel/signal.c#L1157>
 #[inline(always)]
 pub fn hrtimer_vector(wakee: Task) -> u16 {
-    if !wakee.has_deliverable_signal() {
-        return hrtimer_vector::ANY;
-    }
     let Some(context) = this_cpu() else { return hrtimer_vector::ANY };
     let timer = context.hrtimer;
+    if !wakee.has_deliverable_signal() {
+        return match wakee.is_interrupting_alarm(timer) {
+            true => hrtimer_vector::SIGNAL,
+            false => hrtimer_vector::ANY,
+        };
+    }
     let top = pointer_as_number(&mut context.address, wakee.registers().as_ptr());
     if timer >= wakee.stack() && timer < top { hrtimer_vector::ANY } else { hrtimer_vector::SIGNAL }
 }

@@ -232,6 +232,18 @@ impl Task {
         (own | shared) & !blocked != 0
     }
 
+    /// Whether this is the address of the timer behind `alarm` and `setitimer` of the thread's
+    /// process, whose signal interrupts the thread: it does not block that.
+    #[inline(always)]
+    pub fn is_interrupting_alarm(self, hrtimer: u64) -> bool {
+        /// `SIGALRM` in a set of signals.
+        const SIGALRM: u64 = 1 << 13;
+        let signal: u64 = peek(self.0 as u64 + offset(&CONFIG.offsets.task_signal) as u64);
+        let blocked: u64 = self.load(offset(&CONFIG.offsets.task_blocked_signals));
+        hrtimer == signal + offset(&CONFIG.offsets.signal_real_timer) as u64
+            && blocked & SIGALRM == 0
+    }
+
     /// When the thread was created, in ns of `CLOCK_MONOTONIC`.
     #[inline(always)]
     pub fn start_time(self) -> u64 {

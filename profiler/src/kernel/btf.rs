@@ -290,6 +290,7 @@ impl KernelTypes {
             task_blocked_signals: field("task_struct", "blocked")?,
             signal_shared_pending_signals: self
                 .offset("signal_struct", &["shared_pending", "signal"])?,
+            signal_real_timer: field("signal_struct", "real_timer")?,
             task_thread_pointer: match registers.thread_pointer {
                 Some(field) => optional(self.offset("task_struct", &["thread", field])),
                 None => NO_OFFSET,

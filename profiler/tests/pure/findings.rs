@@ -7,7 +7,7 @@ use offwake_analysis::{
 };
 use offwake_recording::{
     FileId, OpenFile, ProcessInfo, Recording, Sample, SocketRole, StackEnd, StackRef, ThreadEvent,
-    ThreadEventReason, WakeContext,
+    ThreadEventReason, ThreadRef, WakeContext,
     units::{Cpu, Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -415,6 +415,46 @@ fn a_wait_that_is_begun_anew_after_its_timeout_is_blamed_on_who_ends_it_at_last(
         }
     });
     assert!(!first_wait_is_work(&mut event_loop));
+}
+
+/// A session of PostgreSQL's, 7: an alarm strikes while it waits for its client, 8. The next wait in that
+/// place, if there is one, is ended by 9.
+fn session(another: bool) -> Recording {
+    let mut r = recording(100);
+    let third = if another { "....r##" } else { "#######" };
+    let life = format!("#{}#{}r{third}{}", ".".repeat(40), ".".repeat(40), "#".repeat(10));
+    live(&mut r, 7, &life, 8);
+    live(&mut r, 8, &"#".repeat(100), 0);
+    live(&mut r, 9, &"#".repeat(100), 0);
+    let reads = user(&mut r, 7, &["libc.so.6 epoll_wait", "postgres secure_read", "postgres main"]);
+    let poll = kernel(&mut r, &["schedule", "ep_poll", "do_epoll_wait"]);
+    edit(&mut r, |waits| {
+        for wait in waits.iter_mut() {
+            wait.syscall = syscall(EPOLL_WAIT, [4, 0, 0, 0, 0, 0]);
+            (wait.user_stack, wait.kernel_stack) = (reads, poll);
+        }
+        waits[0].wake.as_mut().unwrap().context = WakeContext::TimerSignal;
+        waits[1].off = waits[0].on + Nanos(TICK / 10);
+        if let Some(third) = waits.get_mut(2) {
+            third.wake.as_mut().unwrap().current = ThreadRef { tid: Tid(9), tgid: Tgid(9) };
+        }
+    });
+    r
+}
+
+#[test]
+fn an_alarm_does_not_end_the_wait_for_whoever_alone_asks_a_session() {
+    assert!(first_wait_is_work(&mut session(false)));
+    // A loop that two ask did not wait for either of them.
+    assert!(!first_wait_is_work(&mut session(true)));
+    // What the loop does after a timer of its own, it does for nobody who is known.
+    let mut own_timer = session(false);
+    edit(&mut own_timer, |waits| waits[0].wake.as_mut().unwrap().context = WakeContext::Hrtimer);
+    assert!(!first_wait_is_work(&mut own_timer));
+    // And so did who then worked.
+    let mut works = session(false);
+    edit(&mut works, |waits| waits[1].off = waits[0].on + Nanos(TICK));
+    assert!(!first_wait_is_work(&mut works));
 }
 
 /// Thread 7 waits on a condition that 8 signals, which has slept itself in this function.

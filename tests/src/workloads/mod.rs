@@ -116,6 +116,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("sigsuspend", signals::sigsuspend),
     ("read-cut-short-by-itimer", signals::read_cut_short_by_itimer),
     ("read-cut-short-by-posix-timer", signals::read_cut_short_by_posix_timer),
+    ("epoll-cut-short-by-itimer", signals::epoll_cut_short_by_itimer),
+    ("epoll-of-an-alarm", signals::epoll_of_an_alarm),
     ("sleeps-beside-a-blocked-alarm", signals::sleeps_beside_a_blocked_alarm),
     ("stuck-all-along", stuck::all_along),
     ("stuck-one-after-the-other", stuck::one_after_the_other),

@@ -185,6 +185,47 @@ pub(super) fn read_cut_short_by_posix_timer(stage: &Stage) -> Result<()> {
     read_cut_short(stage, OwnTimer::Posix)
 }
 
+/// A loop that nobody asks for anything, cut short by `setitimer`'s signal. It also has a signalfd, for
+/// another signal.
+pub(super) fn epoll_cut_short_by_itimer(stage: &Stage) -> Result<()> {
+    let looping = stage.role("loop")?;
+    let stopped = stage.stopped();
+    let (reads, _writes) = std::io::pipe().context("cannot make a pipe")?;
+    stage.process(|| {
+        block(libc::SIGURG);
+        let Ok(signals) = signalfd(libc::SIGURG) else { return };
+        let both = [reads.as_raw_fd(), signals.as_raw_fd()];
+        let Ok(epoll) = super::polls::epoll_on_all(&both) else { return };
+        handle_without_restart(libc::SIGALRM);
+        start_timer(OwnTimer::Interval);
+        looping.claim("ow-loop");
+        while stopped.load(SeqCst) == 0 {
+            looping.waits(|| super::polls::waits_in_epoll(epoll.as_raw_fd()));
+            looping.works(Duration::from_millis(1));
+        }
+    })?;
+    stage.play(|| ())
+}
+
+/// A loop that gets the same signal through its signalfd: a timer of its own.
+pub(super) fn epoll_of_an_alarm(stage: &Stage) -> Result<()> {
+    let looping = stage.role("loop")?;
+    let stopped = stage.stopped();
+    stage.process(|| {
+        block(libc::SIGALRM);
+        let Ok(alarms) = signalfd(libc::SIGALRM) else { return };
+        let Ok(epoll) = super::polls::epoll_on(&alarms) else { return };
+        start_timer(OwnTimer::Interval);
+        looping.claim("ow-loop");
+        while stopped.load(SeqCst) == 0 {
+            looping.waits(|| super::polls::waits_in_epoll(epoll.as_raw_fd()));
+            read_number(alarms.as_raw_fd());
+            looping.works(Duration::from_millis(1));
+        }
+    })?;
+    stage.play(|| ())
+}
+
 fn read_cut_short(stage: &Stage, timer: OwnTimer) -> Result<()> {
     let reader = stage.role("reader")?;
     let stopped = stage.stopped();
@@ -209,9 +250,7 @@ pub(super) fn sleeps_beside_a_blocked_alarm(stage: &Stage) -> Result<()> {
     let sleeper = stage.role("sleeper")?;
     let stopped = stage.stopped();
     stage.process(|| {
-        let set = set_of(libc::SIGALRM);
-        // SAFETY: the set is valid.
-        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        block(libc::SIGALRM);
         start_timer(OwnTimer::Interval);
         sleeper.claim("ow-sleeper");
         while stopped.load(SeqCst) == 0 {

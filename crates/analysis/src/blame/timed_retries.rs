@@ -11,9 +11,12 @@
 //!           '---------------- X was waited for ---------------'
 //! ```
 
-use std::collections::HashMap;
+use std::{cell::OnceCell, collections::HashMap};
 
-use offwake_recording::{Recording, StackRef, units::Nanos};
+use offwake_recording::{
+    FileId, Recording, StackRef,
+    units::{Nanos, Tgid},
+};
 use rayon::prelude::*;
 
 use crate::timeline::{State, Thread, Timeline, WaitIndex};
@@ -59,7 +62,14 @@ impl TimedRetries {
             };
             is_cut_short && pattern.cause != Cause::Timer && is_question
         };
-        if !patterns.iter().any(is_timed) {
+        // Of a loop that one process alone asks, that process was waited for. PostgreSQL leaves the alarm
+        // for its search for deadlocks running: it strikes in the session's next wait for its client.
+        let is_cut_short_loop = |pattern: &PatternAnalysis| {
+            pattern.cause == Cause::Poll
+                && pattern.source
+                    == Some(PatternWakeSource::Known(WakeSource::Unknown(Reason::Signal)))
+        };
+        if !patterns.iter().any(|pattern| is_timed(pattern) || is_cut_short_loop(pattern)) {
             return Self::default();
         }
         let rows = recording.waits.rows();
@@ -67,6 +77,12 @@ impl TimedRetries {
             let mut last_pieces = HashMap::new();
             let mut next: Option<WaitIndex> = None;
             let mut cpu_time = Nanos(0);
+            let enders = OnceCell::new();
+            let is_ended_by_one_process = |wait: WaitIndex| {
+                let enders: &Enders =
+                    enders.get_or_init(|| Enders::new(recording, thread, patterns));
+                enders.is_one_process(recording, wait)
+            };
             for interval in thread.track.iter().rev() {
                 match interval.state {
                     State::OnCpu => cpu_time += interval.to.since(interval.from),
@@ -77,8 +93,12 @@ impl TimedRetries {
                         let pattern = patterns.get(row.pattern.index());
                         let goes_on = next.filter(|next| {
                             cpu_time <= MAX_CPU_TIME
-                                && pattern.is_some_and(is_timed)
                                 && is_same_wait(recording, wait, *next)
+                                && pattern.is_some_and(|pattern| {
+                                    is_timed(pattern)
+                                        || is_cut_short_loop(pattern)
+                                            && is_ended_by_one_process(wait)
+                                })
                         });
                         if let Some(next) = goes_on {
                             let last = last_pieces.get(&next).copied().unwrap_or(next);
@@ -102,6 +122,52 @@ impl TimedRetries {
     /// Returns the last piece of a wait, if a timer or a signal ended this one.
     pub(super) fn last_piece(&self, wait: WaitIndex) -> Option<WaitIndex> {
         self.0.get(&wait).copied()
+    }
+}
+
+/// Who ended the waits of one thread in each of its places, signals and timers apart.
+struct Enders(HashMap<(StackRef, Option<FileId>), Ender>);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ender {
+    Process(Tgid),
+    /// Several processes, or none: a device, or nobody who is known.
+    Others,
+}
+
+impl Enders {
+    fn new(recording: &Recording, thread: &Thread, patterns: &[PatternAnalysis]) -> Self {
+        let rows = recording.waits.rows();
+        let mut enders = HashMap::new();
+        for interval in thread.track.iter() {
+            let State::Blocked(wait) = interval.state else { continue };
+            let Some(row) = rows.get(wait.0 as usize) else { continue };
+            let source = patterns.get(row.pattern.index()).and_then(|pattern| pattern.source);
+            let ender = match source {
+                Some(PatternWakeSource::Known(
+                    WakeSource::External(External::Timer) | WakeSource::Unknown(Reason::Signal),
+                )) => continue,
+                Some(PatternWakeSource::Known(WakeSource::Task(waker))) => {
+                    Ender::Process(waker.tgid)
+                }
+                // The window ended first.
+                None => continue,
+                Some(_) => Ender::Others,
+            };
+            let waiter = recording.waits.waiter(row);
+            let place = enders.entry((waiter.user_stack, waiter.file)).or_insert(ender);
+            if *place != ender {
+                *place = Ender::Others;
+            }
+        }
+        Self(enders)
+    }
+
+    fn is_one_process(&self, recording: &Recording, wait: WaitIndex) -> bool {
+        let Some(row) = recording.waits.rows().get(wait.0 as usize) else { return false };
+        let waiter = recording.waits.waiter(row);
+        let ender = self.0.get(&(waiter.user_stack, waiter.file));
+        matches!(ender, Some(Ender::Process(process)) if *process != waiter.tgid)
     }
 }
 
