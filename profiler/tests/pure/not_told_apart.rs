@@ -7,7 +7,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    draw::{edit, live, recording},
+    draw::{edit, live, recording, ticks},
     fixtures::{CLONE, EPOLL_WAIT, READ, WAIT4, file, syscall},
     requests::find,
 };
@@ -38,6 +38,11 @@ fn socket(r: &mut Recording, number: u64, role: SocketRole, sockets: Sockets) ->
 
 /// A server and its client; both wait for two connections with `epoll_wait`.
 fn two_loops(server: u32, client: u32, sockets: Sockets) -> Recording {
+    loops_over((server, client), sockets, 2)
+}
+
+/// A server and its client; both use `epoll_wait`, and there are so many connections, two at most.
+fn loops_over((server, client): (u32, u32), sockets: Sockets, connections: usize) -> Recording {
     let mut r = recording(COUNT * 20);
     live(&mut r, client, &"##.....#############".repeat(COUNT), server);
     live(&mut r, server, &"..#####.............".repeat(COUNT), client);
@@ -49,7 +54,7 @@ fn two_loops(server: u32, client: u32, sockets: Sockets) -> Recording {
         for wait in waits {
             wait.syscall = syscall(EPOLL_WAIT, [4, 0, 0, 0, 0, 0]);
             wait.file = Some(file(FileKind::Anonymous, 1));
-            let (asking, serving) = ends[wait.seq as usize % 2];
+            let (asking, serving) = ends[wait.seq as usize % connections];
             let (own, others) =
                 if wait.tid == Tid(server) { (serving, asking) } else { (asking, serving) };
             if let Some(wake) = &mut wait.wake {
@@ -103,6 +108,24 @@ fn answers_to_an_event_loop_of_the_target_are_counted_for_their_server() {
     };
     assert!(count >= COUNT as u64 - 1, "{count}");
     assert!(summary(&requests).starts_with("requests of thread60 60 (tcp 127.0.0.1:80) can't"));
+}
+
+/// As pgbench and the sessions of PostgreSQL.
+#[test]
+fn a_loop_of_the_target_has_requests_to_whoever_serves_one_connection() {
+    let requests = find(&mut loops_over((60, 7), Sockets::Known, 1));
+    let [class] = &requests.classes[..] else { panic!("{requests:#?}") };
+    assert!(class.count + 1 >= COUNT as u64, "{class:#?}");
+    assert_eq!((class.count, class.program.as_str()), (class.seen_by_server, "thread60"));
+    assert_eq!(class.latency.p50_ns, ticks(5));
+    assert!(requests.not_told_apart <= 1, "{requests:#?}");
+}
+
+/// A session of PostgreSQL's that another program asks is no part of the target.
+#[test]
+fn requests_of_others_to_a_server_outside_are_not_the_targets() {
+    let requests = find(&mut loops_over((60, 61), Sockets::Known, 1));
+    assert!(requests.classes.is_empty(), "{requests:#?}");
 }
 
 /// The recording knows of no socket which end it is, as after a window of a few milliseconds.

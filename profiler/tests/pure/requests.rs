@@ -250,8 +250,27 @@ fn a_thread_that_serves_one_connection_shows_what_a_loop_asked_it() {
 
 #[test]
 fn what_comes_for_a_thread_that_serves_several_is_counted_alone() {
-    let requests = served_for_loop(|n| n as u64 % 2, EPOLL_WAIT);
-    assert_eq!((requests.classes.len(), requests.not_told_apart), (0, 30));
+    let in_turn = |n: usize| n as u64 % 2;
+    // Of connections with one request each, nothing tells whether there were others meanwhile.
+    let for_each_request = |n: usize| n as u64;
+    // The first one is used again after the second one.
+    let once_more = |n: usize| u64::from((10..20).contains(&n));
+    for requests in [
+        served_for_loop(in_turn, EPOLL_WAIT),
+        served_for_loop(for_each_request, EPOLL_WAIT),
+        served_for_loop(once_more, EPOLL_WAIT),
+    ] {
+        assert_eq!((requests.classes.len(), requests.not_told_apart), (0, 30));
+    }
+}
+
+/// nginx ends a connection after 1,000 requests.
+#[test]
+fn a_client_that_makes_one_connection_after_the_other_has_requests() {
+    let requests = served_for_loop(|n| n as u64 / 10, EPOLL_WAIT);
+    let class = only_class(&requests);
+    assert_eq!((class.count, class.seen_by_server), (30, 30));
+    assert_eq!((class.latency.p50_ns, requests.not_told_apart), (ticks(4), 0));
 }
 
 proptest! {

@@ -166,7 +166,11 @@ impl CulpritWriter<'_> {
         ServerProgram(program): ServerProgram,
         threads: &BTreeMap<ThreadIndex, Nanos>,
     ) -> FindingHop {
-        let time = threads.values().copied().sum();
+        let time: Nanos = threads.values().copied().sum();
+        // Threads without any time are not counted, unless none has any.
+        let even = || threads.keys().map(|&thread| (thread, Nanos(1))).collect();
+        let even: Option<BTreeMap<ThreadIndex, Nanos>> = (time == Nanos(0)).then(even);
+        let threads = even.as_ref().unwrap_or(threads);
         self.writer.words.counted_hop(program, threads, None, String::new(), time)
     }
 

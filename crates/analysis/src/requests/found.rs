@@ -123,7 +123,7 @@ pub(super) fn find_requests(blame: &Blame<'_>, meanings: &WaitMeanings<'_>) -> F
     };
     let asked = find_asked_requests(evidence);
     let sides = ConnectionSides::new(blame.recording());
-    let turns = find_turns(blame, &sides, &|wait| asked.is_continued(wait));
+    let turns = find_turns(blame, &sides, &asked);
     let mut finder = RequestFinder { blame, meanings, found: FoundRequests::default() };
     for request in &asked.answered {
         finder.add_asked(request);

@@ -57,9 +57,8 @@ pub(super) fn find_unassigned_wakes(
     servers.extend(turns.whole.iter().chain(&turns.cut).map(|turn| turn.server));
     let process = |thread| evidence.timeline.process_of_thread(thread);
     let is_new = |answer: &&LoopAnswer| {
-        let is_seen_by_server = answer.is_served_by_target && servers.contains(&answer.server);
         !known.contains(&answer.wait)
-            && !is_seen_by_server
+            && !servers.contains(&answer.server)
             && process(answer.asker) != process(answer.server)
     };
     wakes.extend(asked.to_loops.iter().filter(is_new).map(|answer| {

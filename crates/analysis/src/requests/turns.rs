@@ -15,7 +15,7 @@
 use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
-    FileId,
+    FileId, Recording,
     units::{Tgid, Timestamp},
 };
 
@@ -25,9 +25,13 @@ use crate::{
         cause::{Cause, syscalls},
         descriptor, is_woken_by_write_space,
     },
-    spans::RequestStart,
+    spans::{AskedRequests, LoopAnswer, RequestStart, Roles},
     timeline::{Interval, State, Thread, ThreadIndex, WaitIndex},
 };
+
+/// How many requests connections must have brought on average that one client made one after the other:
+/// of connections with one request each, nothing tells whether there were others meanwhile.
+const LEAST_PER_CONNECTION: usize = 3;
 
 /// A thread's work on one request.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +46,7 @@ pub(super) struct Turn {
     pub(super) start: RequestStart,
 }
 
-/// The turns of the target's threads.
+/// The turns of the target's threads, and those in which others served it.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     pub(super) whole: Vec<Turn>,
@@ -84,28 +88,48 @@ struct ServingWait {
     is_for_several: bool,
 }
 
-/// Finds the turns of all threads of the target. `is_continued` tells of a wait that it went on in another piece, so
-/// that what ended it was no request.
+/// Finds the turns of all threads of the target, and those of other threads in which they answered an event loop of the
+/// target: pgbench asks each session of PostgreSQL through a connection of its own.
 pub(super) fn find_turns(
     blame: &Blame<'_>,
     sides: &ConnectionSides<'_>,
-    is_continued: &dyn Fn(WaitIndex) -> bool,
+    asked: &AskedRequests,
 ) -> Turns {
-    let wakes = find_wakes_of_processes(blame);
+    let answers_targets_loop =
+        |answer: &&LoopAnswer| !answer.is_served_by_target && answer.roles == Roles::Known;
+    let servers_outside: HashSet<ThreadIndex> =
+        asked.to_loops.iter().filter(answers_targets_loop).map(|answer| answer.server).collect();
+    let timeline = blame.timeline();
+    let serves = |thread| timeline.is_in_target(thread) || servers_outside.contains(&thread);
+    let wakes = find_wakes_of_processes(blame, &serves);
     let mut turns = Turns::default();
-    for (thread, n) in blame.timeline().threads.iter().zip(0..) {
+    for (thread, n) in timeline.threads.iter().zip(0..) {
         let index = ThreadIndex(n);
-        if thread.in_target && blame.timeline().are_waits_recorded(index) {
-            let wakes = wakes.get(&index).map_or(&[][..], Vec::as_slice);
-            let serving = find_serving_waits(blame, sides, thread, is_continued);
-            add_turns(blame, (index, thread, wakes), &serving, &mut turns);
+        if !serves(index) || !timeline.are_waits_recorded(index) {
+            continue;
         }
+        let wakes = wakes.get(&index).map_or(&[][..], Vec::as_slice);
+        let serving = find_serving_waits(blame, sides, thread, &|wait| asked.is_continued(wait));
+        if thread.in_target {
+            add_turns(blame, (index, thread, wakes), &serving, &mut turns);
+            continue;
+        }
+        let mut outside = Turns::default();
+        add_turns(blame, (index, thread, wakes), &serving, &mut outside);
+        let is_for_target = |turn: &Turn| {
+            blame.waker_thread(turn.wait).is_some_and(|(asker, _)| timeline.is_in_target(asker))
+        };
+        turns.whole.extend(outside.whole.into_iter().filter(is_for_target));
+        turns.cut.extend(outside.cut.into_iter().filter(is_for_target));
     }
     turns
 }
 
-/// Returns when each thread of the target woke a thread of which other process, in order.
-fn find_wakes_of_processes(blame: &Blame<'_>) -> HashMap<ThreadIndex, Vec<(Timestamp, Tgid)>> {
+/// Returns when each thread that `serves` woke a thread of which other process, in order.
+fn find_wakes_of_processes(
+    blame: &Blame<'_>,
+    serves: &dyn Fn(ThreadIndex) -> bool,
+) -> HashMap<ThreadIndex, Vec<(Timestamp, Tgid)>> {
     let mut wakes: HashMap<ThreadIndex, Vec<(Timestamp, Tgid)>> = HashMap::new();
     let waits = &blame.recording().waits;
     for (row, n) in waits.rows().iter().zip(0..) {
@@ -117,7 +141,7 @@ fn find_wakes_of_processes(blame: &Blame<'_>) -> HashMap<ThreadIndex, Vec<(Times
             matches!(blame.wake_source(wait), WakeSource::Task(_))
                 && waits.get(n as usize).is_some_and(|wait| !is_woken_by_write_space(&wait))
         };
-        if blame.timeline().is_in_target(waker) && is_answer() {
+        if serves(waker) && is_answer() {
             wakes.entry(waker).or_default().push((at, waiter));
         }
     }
@@ -150,14 +174,8 @@ fn add_turns(
     serving: &[ServingWait],
     turns: &mut Turns,
 ) {
-    let polled: HashSet<Option<FileId>> = (serving.iter())
-        .filter(|one| one.is_for_several && one.brings_request)
-        .map(|one| match one.served {
-            ServedFrom::Connection(file) => Some(file),
-            ServedFrom::Listener | ServedFrom::Unknown => None,
-        })
-        .collect();
-    if polled.len() > 1 || polled.contains(&None) {
+    let polled = serving.iter().filter(|one| one.is_for_several && one.brings_request);
+    if !is_one_connection_at_a_time(blame.recording(), polled.map(|one| one.served)) {
         let wakes = serving.iter().filter(|one| one.brings_request);
         let wake = |one: &ServingWait| LoopWake { wait: one.wait, server: index, at: one.to };
         turns.loop_wakes.extend(wakes.map(wake));
@@ -187,6 +205,57 @@ fn add_turns(
             }
         }
     }
+}
+
+/// A connection, by its two addresses if they are known. Either end may be the one that was seen.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Connection<'r> {
+    Addresses(&'r str, &'r str),
+    End(FileId),
+}
+
+/// Returns whether requests came through one connection at a time, for all that is known: the next one
+/// begins as the last one is over.
+///
+/// ```text
+/// A A A A A  B B B B  C C C C C C     nginx ends a connection after 1,000 requests, and is asked anew
+/// A B A A B  C A C B                  several clients
+/// A B C D E                           several clients, or one: a connection for each request
+/// ```
+fn is_one_connection_at_a_time(
+    recording: &Recording,
+    served: impl Iterator<Item = ServedFrom>,
+) -> bool {
+    let (mut seen, mut last) = (HashSet::new(), None);
+    let (mut requests, mut accepted) = (0, 0);
+    for served in served {
+        let file = match served {
+            ServedFrom::Connection(file) => file,
+            ServedFrom::Listener => {
+                accepted += 1;
+                continue;
+            }
+            ServedFrom::Unknown => return false,
+        };
+        requests += 1;
+        let socket = recording.files.socket(file);
+        let connection = match socket.map(|socket| (&*socket.local, &*socket.remote)) {
+            Some((one, other)) if !one.is_empty() && !other.is_empty() => {
+                Connection::Addresses(one.min(other), one.max(other))
+            }
+            _ => Connection::End(file),
+        };
+        if last.as_ref() != Some(&connection) && seen.contains(&connection) {
+            return false;
+        }
+        // Nothing is to be copied where nothing changes, which is almost always.
+        if last.as_ref() != Some(&connection) {
+            last = Some(connection.clone());
+            seen.insert(connection);
+        }
+    }
+    let is_alone = seen.len() <= 1 && accepted == 0;
+    is_alone || (requests >= LEAST_PER_CONNECTION * seen.len() && accepted <= seen.len())
 }
 
 /// Returns when a server woke somebody of the process whose request ended a wait, before it waited for the next one.
