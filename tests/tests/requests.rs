@@ -126,16 +126,22 @@ fn record(transport: &str, cause: &str) -> Result<(Requests, Vec<u64>)> {
     println!("{}", outcome.stdout);
     let requests: Requests = serde_json::from_str(&outcome.text("x.requests.json")?)?;
     drop(program);
+    let latencies = read_latencies(&log, &requests.window)?;
+    Ok((requests, latencies))
+}
+
+/// Reads from a log of two times in a line how long the requests within a window took, in order.
+fn read_latencies(log: &Path, window: &Window) -> Result<Vec<u64>> {
     let mut latencies = Vec::new();
-    for line in fs::read_to_string(&log)?.lines() {
+    for line in fs::read_to_string(log)?.lines() {
         let (asked, answered) = line.split_once(' ').context("two times in a line")?;
         let (asked, answered): (u64, u64) = (asked.parse()?, answered.parse()?);
-        if asked >= requests.window.start_ns && answered <= requests.window.end_ns {
+        if asked >= window.start_ns && answered <= window.end_ns {
             latencies.push(answered - asked);
         }
     }
     latencies.sort_unstable();
-    Ok((requests, latencies))
+    Ok(latencies)
 }
 
 /// Finds the class of the server's clients: of what the server itself asks there is one more.
@@ -227,6 +233,40 @@ fn slow_requests_are_those_that_run_a_slow_function() -> Result<()> {
     ensure!(is_near(bound.p50_ns, p50, LATENCY), "p50 {} of {p50}", bound.p50_ns);
     let far = class.latency.p99_ns.saturating_sub(p50);
     ensure!(bound.p99_ns <= p50 + far / 4, "p99 {} of {}", bound.p99_ns, class.latency.p99_ns);
+    Ok(())
+}
+
+#[test]
+fn a_loop_has_requests_to_a_server_with_a_thread_for_each_connection() -> Result<()> {
+    let directory = scratch_directory()?;
+    let log = directory.path().join("log");
+    let program = Program::script(&python_interpreter()?, "loop_client.py", &[&log])?;
+    let pid = program.pid().to_string();
+    // Its child, the server, is not to be in the target.
+    let outcome = (Offwake::profile()?)
+        .args(["-p", &pid, "--no-inherit", "-d", "4s", "--budget", "none", "--requests"])
+        .args(["-o", "x.requests.json"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    println!("{}", outcome.stdout);
+    let requests: Requests = serde_json::from_str(&outcome.text("x.requests.json")?)?;
+    drop(program);
+    let latencies = read_latencies(&log, &requests.window)?;
+    let class = class_of_clients(&requests, "tcp")?;
+    let percentile = |part: usize| latencies.get(latencies.len() * part / 100).copied();
+    let (p50, p99) = percentile(50).zip(percentile(99)).context("no request")?;
+    let (found, all) = (class.count, latencies.len() as u64);
+    let latency = &class.latency;
+    println!(
+        "| loop | {found} of {all} | p50 {} of {p50} | p99 {} of {p99} ns |",
+        latency.p50_ns, latency.p99_ns
+    );
+    ensure!(is_near(found, all, COUNT), "{found} of {all} requests");
+    ensure!(is_near(latency.p50_ns, p50, LATENCY), "p50 {} of {p50}", latency.p50_ns);
+    ensure!(is_near(latency.p99_ns, p99, LATENCY), "p99 {} of {p99}", latency.p99_ns);
+    let slow = class.slow.as_ref().context("no slow ones")?;
+    let first = slow.excess.iter().find(|one| one.is_waiting()).context("no excess")?;
+    ensure!(first.culprit.text.contains("make_report"), "{}", first.culprit.text);
     Ok(())
 }
 
