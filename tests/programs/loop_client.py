@@ -1,5 +1,5 @@
 # An event loop that asks a server through four connections, one request at a time on each, as pgbench does. The server
-# is another process, with a thread for each connection. Says `ready`.
+# forks a process for each connection, as PostgreSQL does. Says `ready`.
 #
 #     loop_client.py LOG
 #
@@ -10,7 +10,6 @@ import os
 import selectors
 import socket
 import sys
-import threading
 import time
 
 LOG = sys.argv[1]
@@ -30,22 +29,26 @@ def make_report():
 
 def answer(connection):
     answered = 0
-    while connection.recv(1):
-        answered += 1
-        make_report() if answered % ONE_IN == 0 else look_up()
-        connection.sendall(b"a")
+    try:
+        while connection.recv(1):
+            answered += 1
+            make_report() if answered % ONE_IN == 0 else look_up()
+            connection.sendall(b"a")
+    except ConnectionError:
+        pass  # The client has ended.
 
 
 def serve(listener):
-    # The server ends with its clients.
-    threads = []
+    # Each process ends with its client.
     for _ in range(CONNECTIONS):
         connection = listener.accept()[0]
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threads.append(threading.Thread(target=answer, args=(connection,)))
-        threads[-1].start()
-    for thread in threads:
-        thread.join()
+        if os.fork() == 0:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            answer(connection)
+            os._exit(0)
+        connection.close()
+    for _ in range(CONNECTIONS):
+        os.wait()
 
 
 listener = socket.create_server(("127.0.0.1", 0))

@@ -20,6 +20,10 @@ const COUNT: f64 = 0.02;
 /// its interpreter's lock as the answer comes, it never waits at its socket: 2 to 4 % here.
 const NOT_TOLD_APART: f64 = 0.06;
 
+/// The part of a loop's requests to others that may be missing: client and server were awake both as it was asked and
+/// as it was answered. 1.1 to 1.8 % were, beside compilers.
+const MISSING_OF_A_LOOP: f64 = 0.03;
+
 /// The part that may be missing where nothing tells who asks and who serves: a request in which the server waited for
 /// another thread, such as for its interpreter's lock, is taken for none. 0.4 % to 8 % were.
 const MISSING_WHERE_ROLES_ARE_UNKNOWN: f64 = 0.15;
@@ -237,12 +241,12 @@ fn slow_requests_are_those_that_run_a_slow_function() -> Result<()> {
 }
 
 #[test]
-fn a_loop_has_requests_to_a_server_with_a_thread_for_each_connection() -> Result<()> {
+fn a_loop_has_requests_to_a_server_with_a_process_for_each_connection() -> Result<()> {
     let directory = scratch_directory()?;
     let log = directory.path().join("log");
     let program = Program::script(&python_interpreter()?, "loop_client.py", &[&log])?;
     let pid = program.pid().to_string();
-    // Its child, the server, is not to be in the target.
+    // The server's processes are its descendants, and not to be in the target.
     let outcome = (Offwake::profile()?)
         .args(["-p", &pid, "--no-inherit", "-d", "4s", "--budget", "none", "--requests"])
         .args(["-o", "x.requests.json"])
@@ -261,7 +265,7 @@ fn a_loop_has_requests_to_a_server_with_a_thread_for_each_connection() -> Result
         "| loop | {found} of {all} | p50 {} of {p50} | p99 {} of {p99} ns |",
         latency.p50_ns, latency.p99_ns
     );
-    ensure!(is_near(found, all, COUNT), "{found} of {all} requests");
+    ensure!(is_near(found, all, MISSING_OF_A_LOOP), "{found} of {all} requests");
     ensure!(is_near(latency.p50_ns, p50, LATENCY), "p50 {} of {p50}", latency.p50_ns);
     ensure!(is_near(latency.p99_ns, p99, LATENCY), "p99 {} of {p99}", latency.p99_ns);
     let slow = class.slow.as_ref().context("no slow ones")?;

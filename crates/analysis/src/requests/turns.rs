@@ -116,8 +116,12 @@ pub(super) fn find_turns(
         }
         let mut outside = Turns::default();
         add_turns(blame, (index, thread, wakes), &serving, &mut outside);
+        // A packet that came in a softirq over somebody else is whoever's: it came through the connection of
+        // the target that the others came through.
         let is_for_target = |turn: &Turn| {
-            blame.waker_thread(turn.wait).is_some_and(|(asker, _)| timeline.is_in_target(asker))
+            !matches!(blame.wake_source(turn.wait), WakeSource::Task(_))
+                || (blame.waker_thread(turn.wait))
+                    .is_some_and(|(asker, _)| timeline.is_in_target(asker))
         };
         turns.whole.extend(outside.whole.into_iter().filter(is_for_target));
         turns.cut.extend(outside.cut.into_iter().filter(is_for_target));
