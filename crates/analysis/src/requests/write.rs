@@ -205,7 +205,7 @@ impl RequestClass {
         }
         if self.start_unseen > 0 {
             let unseen = format!(
-                "{} came while the server was awake: they count from when the client fell asleep, and took longer",
+                "{} came while the server was awake: they count from when the client fell asleep, or from the answer before",
                 with_commas(self.start_unseen)
             );
             write_hanging(out, "  ", &unseen, width)?;

@@ -112,7 +112,7 @@ function notes(entry) {
     words.push(`Nothing tells who asks and who serves (${entry.serving_end}): these may be waits for the next request.`);
   }
   if (entry.start_unseen > 0) {
-    words.push(`${count(entry.start_unseen, 'request', 'requests')} came while the server was awake: they count from when the client fell asleep, and took longer.`);
+    words.push(`${count(entry.start_unseen, 'request', 'requests')} came while the server was awake: they count from when the client fell asleep, or from the answer before.`);
   }
   if (entry.seen_by_server > 0) {
     words.push(`${count(entry.seen_by_server, 'is', 'are')} as the server saw them.`);
