@@ -18,7 +18,7 @@ const RECORDED: Duration = Duration::from_secs(12);
 const CLIENTS: &str = "60";
 
 /// The outputs, by the ends of their names; none is the first screen.
-const OUTPUTS: [Option<&str>; 10] = [
+const OUTPUTS: [Option<&str>; 11] = [
     None,
     Some("md"),
     Some("svg"),
@@ -26,6 +26,7 @@ const OUTPUTS: [Option<&str>; 10] = [
     Some("json"),
     Some("folded"),
     Some("speedscope.json"),
+    Some("firefox.json"),
     Some("pb.gz"),
     Some("pftrace"),
     Some("parquet"),

@@ -7,11 +7,11 @@ pub mod messages;
 use std::io;
 
 use offwake_analysis::{
-    analysis::Extent,
+    analysis::{AnalysisOptions, Extent},
     blame::{Blame, ChainLimits},
     export::{Export, Table, parquet},
     filter::Filter,
-    formats::{json, pprof, speedscope},
+    formats::{firefox, json, pprof, speedscope},
     perfetto::{self, TraceInput, TraceLimits},
     report::{Report, flame::View, folded, summary, svg},
     spans::{self, SpanInput, SpanLimits},
@@ -49,6 +49,8 @@ pub fn report(recording: &Recording) {
     for write in pictures {
         write(&report, &View::default(), &mut io::sink()).expect("a sink takes everything");
     }
+    let written = firefox::write(&blame, &report, &AnalysisOptions::default(), &mut io::sink());
+    written.expect("a sink takes everything");
     let evidence = SpanInput {
         recording,
         timeline: &timeline,

@@ -192,7 +192,7 @@ fn names_of_every_byte_reach_no_terminal_and_break_no_output() -> Result<()> {
     ensure!(report.threads.len() > 16, "{:?}", report.threads);
     ensure!(report.waits.iter().any(|waits| waits.has_frame("evil")), "its function has no name");
     // Everything that is made of a recording for other programs.
-    for format in ["x.pb.gz", "x.pftrace", "x.speedscope.json"] {
+    for format in ["x.pb.gz", "x.pftrace", "x.speedscope.json", "x.firefox.json"] {
         let written = outcome.report_of("x.offwake", &["-o", format])?;
         ensure!(written.status.success(), "{written}");
     }

@@ -1,8 +1,13 @@
 //! What is written for other people's tools, opened with those: Perfetto's trace processor, pprof,
-//! flamegraph.pl, speedscope, a validator of JSON schemas, OpenTelemetry's messages, DuckDB, Polars,
+//! flamegraph.pl, speedscope, the Firefox Profiler's reading code, a validator of JSON schemas, OpenTelemetry's messages, DuckDB, Polars,
 //! ClickHouse, Spark.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Command,
+};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
@@ -337,6 +342,77 @@ fn speedscope_opens_its_own_files_and_folded_stacks() -> Result<()> {
     Ok(())
 }
 
+/// Files as the Firefox Profiler's own code reads them.
+fn open_in_firefox_profiler(folder: &Path, files: &[String]) -> Result<Value> {
+    let modules = tool("")?.join("../node_modules/@firefox-devtools/profiler-cli");
+    let sessions = paths::scratch_directory()?;
+    let mut node = Command::new(paths::node_binary()?);
+    node.arg(reader("firefox.mjs")).arg(modules).arg(sessions.path()).args(files);
+    serde_json::from_str(&output(node.current_dir(folder))?).context("no profiles")
+}
+
+/// Each thread's time and number of waits, by its id, as the Firefox Profiler has them.
+fn add_up_tracks(profile: &Value) -> Result<BTreeMap<u64, (u64, u64)>> {
+    let threads = profile["threads"].as_array().context("no threads")?;
+    let sum = |thread: &Value| {
+        let milliseconds = thread["samples"]["categoryBreakdown"]["totalSamples"].as_f64();
+        // Sums of thousands of fractions are right to a microsecond.
+        let microseconds = (milliseconds? * 1e3).round() as u64;
+        Some((thread["tid"].as_u64()?, (thread["markerCount"].as_u64()?, microseconds)))
+    };
+    threads.iter().map(|thread| sum(thread).with_context(|| thread.to_string())).collect()
+}
+
+#[test]
+fn the_firefox_profiler_adds_up_what_the_report_does_in_each_threads_track() -> Result<()> {
+    for recording in RECORDINGS {
+        let directory = reported_with(recording, &["x.firefox.json", "x.json"], &["--full"])?;
+        let opened = open_in_firefox_profiler(directory.path(), &["x.firefox.json".to_owned()])?;
+        let report = fs::read_to_string(directory.path().join("x.json"))?;
+        let report: Value = serde_json::from_str(&report)?;
+        let mut expected: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for wait in report["waits"].as_array().context("no waits")? {
+            let number = |key: &str| wait[key].as_u64().context("no number");
+            let sum = expected.entry(number("tid")?).or_default();
+            *sum = (sum.0 + number("count")?, sum.1 + number("blocked_ns")?);
+        }
+        let found = add_up_tracks(&opened[0])?;
+        for (tid, (waits, ns)) in expected {
+            let (markers, microseconds) = *found.get(&tid).context("no track")?;
+            let is_it = microseconds.abs_diff(ns / 1_000) <= 2;
+            ensure!(markers == waits && is_it, "{recording}: thread {tid}: {found:?}");
+        }
+        let categories: BTreeSet<&str> = (opened[0]["threads"].as_array().into_iter().flatten())
+            .flat_map(|thread| thread["samples"]["categoryBreakdown"]["categories"].as_array())
+            .flatten()
+            .filter_map(|category| category["name"].as_str())
+            .collect();
+        ensure!(!categories.contains("Other"), "{recording}: {categories:?}");
+        ensure!(opened[0]["meta"]["product"].as_str().is_some_and(|name| name.contains("offwake")));
+    }
+    Ok(())
+}
+
+#[test]
+fn the_firefox_profiler_shows_chains_and_who_ended_each_wait() -> Result<()> {
+    let directory = reported("demo", &["x.firefox.json"])?;
+    let opened = open_in_firefox_profiler(directory.path(), &["x.firefox.json".to_owned()])?;
+    let threads = opened[0]["threads"].as_array().context("no threads")?;
+    let stacks: Vec<Vec<&str>> = (threads.iter())
+        .filter_map(|thread| thread["samples"]["heaviestStack"]["frames"].as_array())
+        .map(|frames| frames.iter().filter_map(|frame| frame["name"].as_str()).collect())
+        .collect();
+    let goes_on = |stack: &Vec<&str>| stack.iter().any(|name| name.contains("demo::worker::"));
+    ensure!(stacks.iter().any(goes_on), "{stacks:?}");
+    let labels: Vec<&str> = (threads.iter())
+        .filter_map(|thread| thread["markers"]["flatMarkers"].as_array())
+        .flatten()
+        .filter_map(|marker| marker["label"].as_str())
+        .collect();
+    ensure!(labels.iter().any(|label| label.contains("ended by worker")), "{labels:?}");
+    Ok(())
+}
+
 #[test]
 fn flamegraph_pl_draws_folded_stacks_to_the_nanosecond() -> Result<()> {
     let library = tool("")?.join("../lib");
@@ -464,6 +540,7 @@ fn hostile_names_stay_harmless_in_every_reader() -> Result<()> {
     let outcome = Offwake::profile()?
         .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids()])
         .args(["-o", "x.pftrace", "-o", "x.pb.gz", "-o", "x.speedscope.json"])
+        .args(["-o", "x.firefox.json"])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let trace = outcome.path("x.pftrace");
@@ -473,7 +550,8 @@ fn hostile_names_stay_harmless_in_every_reader() -> Result<()> {
     go.args(["tool", "pprof", "-symbolize=none", "-traces", "x.pb.gz"]);
     let shown = output(go.current_dir(&traces).env("HOME", &traces))?;
     let speedscope = outcome.text("x.speedscope.json")?;
-    for text in [json!(names).to_string(), shown, speedscope] {
+    let firefox = open_in_firefox_profiler(&traces, &["x.firefox.json".to_owned()])?;
+    for text in [json!(names).to_string(), shown, speedscope, firefox.to_string()] {
         ensure!(text.contains("<script>alert(1"), "{text}");
         let escapes = text.contains("\\u001b") || text.chars().any(|c| c == '\u{1b}');
         ensure!(!escapes, "{text}");

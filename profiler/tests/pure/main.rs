@@ -34,6 +34,8 @@ mod exports;
 mod filters;
 mod findings;
 #[cfg(target_arch = "x86_64")]
+mod firefox;
+#[cfg(target_arch = "x86_64")]
 mod first_lines;
 #[cfg(target_arch = "x86_64")]
 mod fixtures;

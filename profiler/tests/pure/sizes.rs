@@ -121,7 +121,7 @@ fn size(analysis: &Analysis<'_>, format: &str) -> (u64, Option<String>) {
 fn files_of_very_many_waits_have_a_usable_size() {
     let input = AnalysisInput::new(busy(30));
     let analysis = Analysis::new(&input, AnalysisOptions::default());
-    for format in ["json", "folded"] {
+    for format in ["json", "folded", "firefox"] {
         let (bytes, said) = size(&analysis, format);
         assert!(bytes <= USABLE, "{format}: {bytes} bytes");
         assert!(said.is_some(), "{format} says nothing of what it leaves out");
@@ -181,7 +181,7 @@ fn a_trace_with_as_much_of_everything_as_there_may_be_has_a_usable_size() {
 fn files_of_few_waits_have_everything() {
     let input = AnalysisInput::new(busy(2));
     let analysis = Analysis::new(&input, AnalysisOptions::default());
-    for format in ["json", "folded", "pftrace"] {
+    for format in ["json", "folded", "pftrace", "firefox"] {
         assert_eq!(size(&analysis, format).1, None, "{format}");
     }
 }

@@ -1,4 +1,5 @@
-//! Paths as stacks of functions, for readers that add time up by the innermost function: pprof.
+//! Paths as stacks of functions, for readers that add time up by the innermost function: pprof, the
+//! Firefox Profiler.
 //!
 //! ```text
 //! a path of .folded           the same as a stack
@@ -83,7 +84,8 @@ impl<'r> CallPathBuilder<'r> {
         }
     }
 
-    fn build(&self, path: &Path<'_>) -> Vec<Frame> {
+    /// Returns a path's stack. The path is one from who waited, whatever the view.
+    pub(super) fn build(&self, path: &Path<'_>) -> Vec<Frame> {
         let is_frame_of_thread =
             |frame: &&Frame| !matches!(frame.kind, FrameKind::Holder | FrameKind::Leaf(_));
         let parts = path.frames.split(|frame| frame.kind == FrameKind::Separator);

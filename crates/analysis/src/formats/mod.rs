@@ -4,6 +4,7 @@
 //! go is none of its business.
 
 mod call_path;
+pub mod firefox;
 mod folded;
 mod html;
 pub mod json;
@@ -35,7 +36,7 @@ use crate::{
 pub use self::{parquet::Parquet, recording::RecordingFile};
 
 /// Every format, in the order in which error messages list them.
-pub static FORMATS: [&dyn OutputFormat; 14] = [
+pub static FORMATS: [&dyn OutputFormat; 15] = [
     &html::Html,
     &markdown::Markdown,
     &json::Json,
@@ -44,6 +45,7 @@ pub static FORMATS: [&dyn OutputFormat; 14] = [
     &perfetto::Perfetto,
     &pprof::Pprof,
     &speedscope::Speedscope,
+    &firefox::Firefox,
     &spans::SpansJson,
     &requests::RequestsJson,
     &requests::RequestsParquet,
@@ -225,6 +227,7 @@ mod tests {
             ("x.otlp.json", "otlp"),
             ("x.spans.otlp.json", "otlp"),
             ("x.speedscope.json", "speedscope"),
+            ("x.firefox.json", "firefox"),
             ("x.pb.gz", "pprof"),
             ("x.pftrace", "pftrace"),
             // A file that is called `.spans` has no such extension.
@@ -245,10 +248,10 @@ mod tests {
     #[test]
     fn errors_list_every_format() {
         let error = from_path(Path::new("x.png")).map_err(|error| error.to_string());
-        let text = "can't tell a format from the name of x.png: use one of .html, .md, .json, .folded, .svg, .pftrace, .pb.gz, .speedscope.json, .spans.json, .requests.json, .requests.parquet, .otlp.json, .parquet, .offwake";
+        let text = "can't tell a format from the name of x.png: use one of .html, .md, .json, .folded, .svg, .pftrace, .pb.gz, .speedscope.json, .firefox.json, .spans.json, .requests.json, .requests.parquet, .otlp.json, .parquet, .offwake";
         assert_eq!(error, Err(text.to_owned()));
         let error = from_name("png").map_err(|error| error.to_string());
-        let text = "no such format: \"png\": use one of html, md, json, folded, svg, pftrace, pprof, speedscope, spans, requests, requests-parquet, otlp, parquet, offwake";
+        let text = "no such format: \"png\": use one of html, md, json, folded, svg, pftrace, pprof, speedscope, firefox, spans, requests, requests-parquet, otlp, parquet, offwake";
         assert_eq!(error, Err(text.to_owned()));
     }
 }

@@ -1,4 +1,5 @@
-//! Frames for formats that have the source apart from the name: pprof, speedscope.
+//! Frames for formats that have the source apart from the name: pprof, speedscope, the
+//! Firefox Profiler.
 
 use std::{collections::HashMap, sync::Arc};
 

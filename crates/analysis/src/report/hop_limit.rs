@@ -68,6 +68,9 @@ pub(super) struct PartLimits {
 }
 
 impl PartLimits {
+    /// All parts have room.
+    pub(super) const NONE: Self = Self { by_hops: None, by_bytes: None };
+
     /// Finds out which parts of waits have room. Only those of `listed` waits are written out at all.
     pub(super) fn new(sums: &WaitSums, listed: &[&WaitSum], limits: EntryLimits) -> Self {
         let all = (sums.waits.iter().flat_map(|wait| &wait.totals.parts))

@@ -24,6 +24,7 @@ mod overview;
 mod path_limit;
 pub(crate) mod printed_lines;
 mod quotas;
+pub(crate) mod single_waits;
 mod styled_lines;
 pub mod summary;
 pub mod svg;

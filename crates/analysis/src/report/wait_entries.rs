@@ -46,16 +46,7 @@ pub(super) fn make_entries(
     longest.sort_by_key(|sum| Reverse(sum.totals.blocked));
     let (listed, small) = longest.split_at(longest.len().min(limits.entries));
     let part_limits = PartLimits::new(&sums, listed, limits);
-    let new_writer = || EntryWriter {
-        blame,
-        attributes: &sums.attributes,
-        part_limits,
-        limited: LimitedSums::default(),
-        namer: FrameNamer::new(&blame.recording().stacks),
-        label_finder: LabelFinder::new(&blame.recording().stacks),
-        container_labels: ContainerLabels::new(blame.recording()),
-        hops: HashMap::default(),
-    };
+    let new_writer = || EntryWriter::new(blame, &sums.attributes, part_limits);
     // A few pieces for each CPU: those of the longest waits have most of the parts.
     let piece = listed.len().div_ceil(4 * rayon::current_num_threads().max(1)).max(1);
     let pieces: Vec<(Vec<_>, LimitedSums)> = (listed.par_chunks(piece))
@@ -91,7 +82,7 @@ pub(super) struct Entries {
 }
 
 /// Makes entries of sums, resolving what their keys stand for.
-struct EntryWriter<'a> {
+pub(super) struct EntryWriter<'a> {
     blame: &'a Blame<'a>,
     attributes: &'a WaitAttributesTable,
     part_limits: PartLimits,
@@ -103,7 +94,24 @@ struct EntryWriter<'a> {
     hops: HashMap<Hop, Arc<HopEntry>, foldhash::fast::RandomState>,
 }
 
-impl EntryWriter<'_> {
+impl<'a> EntryWriter<'a> {
+    pub(super) fn new(
+        blame: &'a Blame<'a>,
+        attributes: &'a WaitAttributesTable,
+        part_limits: PartLimits,
+    ) -> Self {
+        Self {
+            blame,
+            attributes,
+            part_limits,
+            limited: LimitedSums::default(),
+            namer: FrameNamer::new(&blame.recording().stacks),
+            label_finder: LabelFinder::new(&blame.recording().stacks),
+            container_labels: ContainerLabels::new(blame.recording()),
+            hops: HashMap::default(),
+        }
+    }
+
     /// Returns the name of a waker. The profiler's own threads have no records that tell it.
     fn waker_comm(&self, task: ThreadRef, named: Option<NamedThread>) -> &str {
         match named.and_then(|named| self.blame.timeline().comm(named)) {
@@ -181,7 +189,7 @@ impl EntryWriter<'_> {
         self.label_finder.activity_label(user, kernel)
     }
 
-    fn wait_entry(&mut self, wait: &WaitSum, chains: &Chains) -> WaitEntry {
+    pub(super) fn wait_entry(&mut self, wait: &WaitSum, chains: &Chains) -> WaitEntry {
         let WaitSum { key, totals: sum, .. } = wait;
         let attributes = self.attributes.get(key);
         let recording = self.blame.recording();

@@ -64,7 +64,7 @@ pub(super) fn describe_interrupt(waker: &WakerEntry) -> String {
 }
 
 /// Describes who woke a thread.
-pub(super) fn describe_waker(wait: &WaitEntry) -> String {
+pub(crate) fn describe_waker(wait: &WaitEntry) -> String {
     match &wait.waker {
         None => describe_no_waker(wait).to_owned(),
         Some(waker) => match (waker.kind, &waker.comm, waker.tid) {

@@ -149,7 +149,7 @@ pub(crate) struct WaitAttributesTable {
 }
 
 impl WaitAttributesTable {
-    fn new(blame: &Blame<'_>, told_apart_by: Option<&Arc<str>>) -> Self {
+    pub(crate) fn new(blame: &Blame<'_>, told_apart_by: Option<&Arc<str>>) -> Self {
         let waits = &blame.recording().waits;
         let mut distinct = IndexSet::<WaitAttributes, foldhash::fast::RandomState>::default();
         let mut by_pattern = vec![(0, 0, None); waits.patterns().len()];
@@ -293,6 +293,33 @@ pub(crate) struct WaitSum {
     pub(crate) totals: WaitTotals,
     /// Which walker's chains the parts refer to.
     walker: usize,
+}
+
+impl WaitSum {
+    /// The sum of one wait alone, of which `parts` are told apart and `small` are not.
+    pub(crate) fn from_wait(
+        blame: &Blame<'_>,
+        attributes: &WaitAttributesTable,
+        wait: WaitIndex,
+        kept: KeptWait,
+        (parts, small): (Vec<BlamePart>, Vec<SmallParts>),
+    ) -> Option<Self> {
+        let KeptWait { blocked, idle, ended, .. } = kept;
+        let row = blame.recording().waits.rows().get(wait.0 as usize)?;
+        let timeout = attributes.timeouts.get(row.pattern.index()).copied().flatten();
+        let totals = WaitTotals {
+            count: 1,
+            retries: u64::from(blame.is_retry(wait)),
+            blocked,
+            longest: blocked,
+            idle,
+            timeout: Timeout::All(timeout),
+            parts,
+            small,
+            ..WaitTotals::beginning_with(wait, ended)
+        };
+        Some(Self { key: attributes.key(blame, wait)?, totals, walker: 0 })
+    }
 }
 
 /// Wakes of one key.

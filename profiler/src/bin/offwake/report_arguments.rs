@@ -22,14 +22,15 @@ use crate::{
 #[derive(Debug, Args)]
 pub struct ReportArguments {
     /// File to write. The extension names the format: .html .md .svg .folded .json, .pftrace
-    /// (Perfetto), .pb.gz (pprof), .speedscope.json, .requests.json (how long requests took),
-    /// .requests.parquet (a table of them), .spans.json and .otlp.json (requests as spans),
-    /// .parquet (a table of the waits), .offwake (the recording itself). `-` is standard output
+    /// (Perfetto), .pb.gz (pprof), .speedscope.json, .firefox.json (Firefox Profiler),
+    /// .requests.json (how long requests took), .requests.parquet (a table of them), .spans.json
+    /// and .otlp.json (requests as spans), .parquet (a table of the waits), .offwake (the recording
+    /// itself). `-` is standard output
     #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
     pub outputs: Vec<PathBuf>,
 
-    /// The format of `-o -`: html, md, svg, folded, json, pftrace, pprof, speedscope, spans, requests,
-    /// requests-parquet, otlp, parquet or offwake
+    /// The format of `-o -`: html, md, svg, folded, json, pftrace, pprof, speedscope, firefox, spans,
+    /// requests, requests-parquet, otlp, parquet or offwake
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<&'static dyn OutputFormat>,
 

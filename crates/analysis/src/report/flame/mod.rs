@@ -42,9 +42,9 @@ mod tree;
 mod view;
 
 pub(super) use layout::{Layout, PlacedFrame};
-pub(crate) use path::shown_parts;
+pub(super) use path::leaf_name;
 pub use path::{Frame, FrameKind, Path, paths};
-pub(super) use path::{PathBuilder, leaf_name};
+pub(crate) use path::{PathBuilder, shown_parts};
 pub(super) use summary::{Summaries, WaitSummary};
 pub(super) use tree::{ClassTimes, NodeId, Tree};
 pub use view::{Direction, FlameGraphKind, FrameDetail, GroupBy, ThreadNames, View};

@@ -80,7 +80,7 @@ pub(crate) fn shown_parts(report: &Report) -> impl Iterator<Item = (&WaitEntry, 
 }
 
 /// Makes the paths of one report, seen in one way.
-pub(in crate::report) struct PathBuilder<'r> {
+pub(crate) struct PathBuilder<'r> {
     view: View,
     processes: HashMap<Tgid, &'r ProcessEntry>,
     cgroups: HashMap<CgroupId, String>,
@@ -88,7 +88,7 @@ pub(in crate::report) struct PathBuilder<'r> {
 }
 
 impl<'r> PathBuilder<'r> {
-    pub(in crate::report) fn new(report: &'r Report, view: View) -> Self {
+    pub(crate) fn new(report: &'r Report, view: View) -> Self {
         let processes = report.processes.iter().map(|process| (process.tgid, process));
         let labels: HashMap<_, _> =
             report.containers.iter().map(|one| (one.id.as_str(), one.label.as_str())).collect();
@@ -105,7 +105,8 @@ impl<'r> PathBuilder<'r> {
         }
     }
 
-    fn frames(&self, wait: &WaitEntry, blame: &BlameEntry) -> Vec<Frame> {
+    /// The frames of the path of one part of some waits' blame.
+    pub(crate) fn frames(&self, wait: &WaitEntry, blame: &BlameEntry) -> Vec<Frame> {
         let mut frames = self.wait_frames(wait);
         match (self.view.graph, blame.chain.split_last()) {
             (FlameGraphKind::OffCpu, _) => {}
