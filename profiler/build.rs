@@ -1,4 +1,5 @@
-//! Embeds the kernel half, if `cargo xtask build` has built it from the source as it is now.
+//! Embeds the kernel half, if `cargo xtask build` has built it from the source as it is now, or if it was
+//! packed with this source.
 //!
 //! Nothing is compiled here, so `cargo check`, `clippy`, `doc` and `test` need no BPF toolchain.
 //! Writes `OUT_DIR/kernel_object.rs`, which defines `KERNEL_OBJECT: Option<&[u8]>`.
@@ -45,7 +46,10 @@ fn main() -> anyhow::Result<()> {
         }
     }
 
-    let object = source_digest::object_path(root, &variable("CARGO_CFG_TARGET_ARCH")?)?;
+    let arch = variable("CARGO_CFG_TARGET_ARCH")?;
+    let object = source_digest::object_path(root, &arch)?;
+    let prebuilt = find_prebuilt(root, &arch)?;
+    let object = if object.exists() { object } else { prebuilt.unwrap_or(object) };
     let code = if object.exists() {
         let copy = out.join("kernel_object.o");
         fs::copy(&object, &copy)
@@ -56,6 +60,27 @@ fn main() -> anyhow::Result<()> {
     };
     let generated = out.join("kernel_object.rs");
     fs::write(&generated, code).with_context(|| format!("cannot write {}", generated.display()))
+}
+
+/// Returns the kernel half that was packed with this source, if one was.
+///
+/// # Errors
+///
+/// If what was packed was built from other source: whoever has changed that builds it again.
+fn find_prebuilt(root: &Path, arch: &str) -> anyhow::Result<Option<PathBuf>> {
+    let folder = root.join(source_digest::PREBUILT);
+    if !folder.exists() {
+        return Ok(None);
+    }
+    println!("cargo::rerun-if-changed={}", Path::new("..").join(source_digest::PREBUILT).display());
+    let prebuilt = source_digest::prebuilt_path(root, arch)?;
+    anyhow::ensure!(
+        prebuilt.exists(),
+        "the BPF programs in {} were not compiled from this source for {arch}: to use what `cargo xtask build` \
+         compiles, remove that folder",
+        folder.display()
+    );
+    Ok(Some(prebuilt))
 }
 
 fn variable(name: &str) -> anyhow::Result<String> {

@@ -73,7 +73,26 @@ impl Bundle {
     pub fn make(user: User, capabilities: &[&str], volume: &Path, words: &[&str]) -> Result<Self> {
         let bundle = paths::scratch_directory()?;
         make_root(&bundle)?;
-        let configuration = configuration(user, capabilities, volume, words);
+        let files = [
+            bind("/usr", Path::new("/usr"), "ro"),
+            bind("/lib", Path::new("/lib"), "ro"),
+            bind("/lib64", Path::new("/lib64"), "ro"),
+            bind("/volume", volume, "rw"),
+        ];
+        let configuration = configuration(user, capabilities, Path::new("root"), &files, words);
+        fs::write(bundle.path().join("config.json"), configuration.to_string())?;
+        Ok(Self(bundle))
+    }
+
+    /// Makes one of an image's files, below `root`, that sees the machine's processes. Its user is root, with
+    /// these capabilities alone.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be written.
+    pub fn from_image(root: &Path, capabilities: &[&str], words: &[&str]) -> Result<Self> {
+        let bundle = paths::scratch_directory()?;
+        let configuration = configuration(User::Root, capabilities, root, &[], words);
         fs::write(bundle.path().join("config.json"), configuration.to_string())?;
         Ok(Self(bundle))
     }
@@ -97,23 +116,31 @@ fn make_root(bundle: &TempDir) -> Result<()> {
     Ok(symlink("usr/bin", root.join("bin"))?)
 }
 
-fn configuration(user: User, capabilities: &[&str], volume: &Path, words: &[&str]) -> Value {
+fn bind(destination: &str, source: &Path, access: &str) -> Value {
+    json!({"destination": destination, "type": "bind", "source": source, "options": ["rbind", access]})
+}
+
+/// The configuration of a container whose first folder is that of the last of these files, if it has any.
+fn configuration(
+    user: User,
+    capabilities: &[&str],
+    root: &Path,
+    files: &[Value],
+    words: &[&str],
+) -> Value {
     let none: [&str; 0] = [];
     let (id, ambient) = match user {
         User::Root => (0, &none[..]),
         User::Other(id) => (id, capabilities),
     };
     let kind = |destination: &str, kind: &str, options: &[&str]| json!({"destination": destination, "type": kind, "source": kind, "options": options});
-    let bind = |destination: &str, source: &Path, access: &str| json!({"destination": destination, "type": "bind", "source": source, "options": ["rbind", access]});
-    let mounts = [
+    let mut mounts = vec![
         kind("/proc", "proc", &[]),
         kind("/dev", "tmpfs", &["nosuid", "mode=755"]),
         kind("/sys", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
-        bind("/usr", Path::new("/usr"), "ro"),
-        bind("/lib", Path::new("/lib"), "ro"),
-        bind("/lib64", Path::new("/lib64"), "ro"),
-        bind("/volume", volume, "rw"),
     ];
+    mounts.extend_from_slice(files);
+    let first = files.last().map_or(json!("/"), |last| last["destination"].clone());
     // No namespace of processes: theirs is the machine's.
     let namespaces = ["network", "ipc", "uts", "mount"].map(|kind| json!({"type": kind}));
     json!({
@@ -122,7 +149,7 @@ fn configuration(user: User, capabilities: &[&str], volume: &Path, words: &[&str
             "user": {"uid": id, "gid": id},
             "args": words,
             "env": ["PATH=/usr/bin:/bin"],
-            "cwd": "/volume",
+            "cwd": first,
             "capabilities": {
                 "bounding": capabilities,
                 "effective": capabilities,
@@ -131,7 +158,7 @@ fn configuration(user: User, capabilities: &[&str], volume: &Path, words: &[&str
                 "ambient": ambient,
             },
         },
-        "root": {"path": "root", "readonly": true},
+        "root": {"path": root, "readonly": true},
         "hostname": "container",
         "mounts": mounts,
         "linux": {

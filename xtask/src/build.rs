@@ -1,12 +1,13 @@
 //! `cargo xtask build`: the kernel half, then the user half, which embeds it.
 
-use std::process::Stdio;
+use std::{fs, path::PathBuf, process::Stdio};
 
 use anyhow::{Context as _, bail};
 
 use crate::{
     command,
     kernel_half::{self, Outcome, Rebuild},
+    workspace,
 };
 
 /// Builds both halves, of each what is out of date.
@@ -22,6 +23,28 @@ pub fn build() -> anyhow::Result<()> {
 fn build_user_half() -> anyhow::Result<()> {
     command::run_quietly(command::cargo().args(["build", "--release", "--package", "offwake"]))
         .context("cannot build the user half")
+}
+
+/// Links the user half once more, with its C library in it, and returns that program. Everything before the
+/// last step is the same as of [`build()`]: which C library is linked is decided there.
+///
+/// # Errors
+///
+/// When it can't be linked.
+pub fn link_statically() -> anyhow::Result<PathBuf> {
+    let mut cargo = command::cargo();
+    cargo.args(["rustc", "--release", "--package", "offwake", "--bin", "offwake", "--"]);
+    command::run(cargo.args(["-C", "target-feature=+crt-static"]))
+        .context("cannot link the user half statically")?;
+    let folder = workspace::target().join("static");
+    let program = folder.join("offwake");
+    let linked = workspace::offwake_binary()?;
+    fs::create_dir_all(&folder)
+        .and_then(|()| fs::copy(&linked, &program))
+        .with_context(|| format!("cannot copy {} to {}", linked.display(), program.display()))?;
+    // Cargo has put it in the other's place.
+    build_user_half()?;
+    Ok(program)
 }
 
 /// Builds both halves again and wants that nothing was out of date.

@@ -40,7 +40,7 @@ pub fn build(want: Rebuild) -> anyhow::Result<Outcome> {
     if want == Rebuild::IfStale && object.exists() {
         return Ok(Outcome::Fresh);
     }
-    let compiled = compile(arch, "offwake-bpf")?;
+    let compiled = compile(&root, arch, "offwake-bpf", &target_dir(arch))?;
     if source_digest::object_path(&root, arch)? != object {
         bail!("the kernel half's source changed while it was compiled: run this again");
     }
@@ -54,7 +54,8 @@ pub fn build(want: Rebuild) -> anyhow::Result<Outcome> {
 ///
 /// When no toolchain can be had, or the source does not compile.
 pub fn build_yardsticks() -> anyhow::Result<PathBuf> {
-    compile(env::consts::ARCH, "yardsticks")
+    let arch = env::consts::ARCH;
+    compile(&workspace::root(), arch, "yardsticks", &target_dir(arch))
 }
 
 /// Compiles the programs for a machine that this is not, to see that they compile: the layouts of the
@@ -64,17 +65,29 @@ pub fn build_yardsticks() -> anyhow::Result<PathBuf> {
 ///
 /// When no toolchain can be had, or the source does not compile.
 pub fn compile_for_aarch64() -> anyhow::Result<()> {
-    compile("aarch64", "offwake-bpf").map(|_object| ())
+    compile(&workspace::root(), "aarch64", "offwake-bpf", &target_dir("aarch64")).map(|_object| ())
+}
+
+/// Compiles the programs from a copy of the source, and says where they are.
+///
+/// # Errors
+///
+/// When no toolchain can be had, or the source does not compile.
+pub fn compile_in(copy: &Path, target_dir: &Path) -> anyhow::Result<PathBuf> {
+    compile(copy, env::consts::ARCH, "offwake-bpf", target_dir)
+}
+
+/// Other flags would make cargo build everything anew: each machine has a folder of its own.
+fn target_dir(arch: &str) -> PathBuf {
+    let folder = if arch == env::consts::ARCH { "bpf-build" } else { "bpf-build-other" };
+    workspace::target().join(folder)
 }
 
 /// Every machine that aya-ebpf and this project know is little endian.
 const TARGET: &str = "bpfel-unknown-none";
 
-fn compile(arch: &str, binary: &str) -> anyhow::Result<PathBuf> {
+fn compile(root: &Path, arch: &str, binary: &str, target_dir: &Path) -> anyhow::Result<PathBuf> {
     let toolchain = toolchain::find_or_install()?;
-    // Other flags would make cargo build everything anew: each machine has a folder of its own.
-    let folder = if arch == env::consts::ARCH { "bpf-build" } else { "bpf-build-other" };
-    let target_dir = workspace::target().join(folder);
 
     let flags = [
         // aya-ebpf reads registers and calling conventions of the machine that it will run on.
@@ -88,18 +101,39 @@ fn compile(arch: &str, binary: &str) -> anyhow::Result<PathBuf> {
         "-Cpanic=abort".to_owned(),
         "-Coverflow-checks=off".to_owned(),
         format!("-Clinker={}", toolchain.linker.display()),
+        // The names of files are in the object: the same source gives the same one in any folder.
+        remap(root, "offwake"),
+        remap(&cargo_home()?, "cargo"),
+        remap(&toolchain.sysroot, "rust"),
     ];
     let mut cargo = command::foreign_cargo(&toolchain.cargo, &toolchain.rustc);
     cargo
         // -Z build-std asks for a nightly; the same code is in every release.
         .env("RUSTC_BOOTSTRAP", "1")
+        .current_dir(root)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
         .args(["build", "--locked", "--release", "--package", "profiler-ebpf"])
         .args(["--bin", binary, "--target", TARGET, "-Z", "build-std=core", "--target-dir"])
-        .arg(&target_dir);
+        .arg(target_dir);
     command::run(&mut cargo)
         .with_context(|| format!("cannot compile the kernel half with {}", toolchain.name))?;
     Ok(target_dir.join(TARGET).join("release").join(binary))
+}
+
+fn remap(folder: &Path, name: &str) -> String {
+    format!("--remap-path-prefix={}=/{name}", folder.display())
+}
+
+/// Where cargo keeps the source of other crates.
+///
+/// # Errors
+///
+/// When nothing tells.
+pub fn cargo_home() -> anyhow::Result<PathBuf> {
+    if let Some(home) = env::var_os("CARGO_HOME") {
+        return Ok(home.into());
+    }
+    env::home_dir().map(|home| home.join(".cargo")).context("there is no home directory")
 }
 
 /// Copies whole or not at all, then removes the objects of other sources.

@@ -24,12 +24,28 @@ pub const SOURCES: [&str; 5] =
 /// directory is, and two checkouts that share one would delete each other's objects.
 pub const OBJECTS: &str = "target/bpf";
 
+/// Where the object lies in packed source, below its root. Nowhere else is such a folder.
+pub const PREBUILT: &str = "prebuilt";
+
+/// The place of the object for `arch` in packed source with this root, if it matches that.
+///
+/// # Errors
+///
+/// Those of [`object_path`].
+pub fn prebuilt_path(root: &Path, arch: &str) -> io::Result<PathBuf> {
+    Ok(root.join(PREBUILT).join(object_name(root, arch)?))
+}
+
 /// The place of the object for `arch` (as in `target_arch`) that matches the source as it is now.
 ///
 /// # Errors
 ///
 /// When a source can't be read. One that isn't there is no error, but has its own digest.
 pub fn object_path(root: &Path, arch: &str) -> io::Result<PathBuf> {
+    Ok(root.join(OBJECTS).join(object_name(root, arch)?))
+}
+
+fn object_name(root: &Path, arch: &str) -> io::Result<String> {
     let mut hash = Sha256::new();
     field(&mut hash, arch.as_bytes());
     for source in SOURCES {
@@ -40,7 +56,7 @@ pub fn object_path(root: &Path, arch: &str) -> io::Result<PathBuf> {
         // Writing to a String cannot fail.
         let _ = write!(name, "{byte:02x}");
     }
-    Ok(root.join(OBJECTS).join(name + ".o"))
+    Ok(name + ".o")
 }
 
 fn add(hash: &mut Sha256, root: &Path, path: &Path) -> io::Result<()> {

@@ -21,6 +21,8 @@ pub struct Toolchain {
     pub cargo: PathBuf,
     /// The compiler; the source of its library is installed.
     pub rustc: PathBuf,
+    /// The folder that the compiler and its library are in.
+    pub sysroot: PathBuf,
     /// bpf-linker, made with the LLVM that `rustc` writes bitcode with.
     pub linker: PathBuf,
 }
@@ -66,6 +68,7 @@ struct Compiler {
     name: String,
     cargo: PathBuf,
     rustc: PathBuf,
+    sysroot: PathBuf,
     /// The major version of its LLVM.
     llvm: u32,
 }
@@ -88,19 +91,20 @@ impl Compiler {
             let (major, minor) = OLDEST;
             bail!("{} is older than {major}.{minor}", version.name);
         }
-        let library = PathBuf::from(ask(&["--print", "sysroot"])?)
-            .join("lib/rustlib/src/rust/library/core/Cargo.toml");
+        let sysroot = PathBuf::from(ask(&["--print", "sysroot"])?);
+        let library = sysroot.join("lib/rustlib/src/rust/library/core/Cargo.toml");
         if !library.exists() {
             bail!("{} lacks the source of its library", version.name);
         }
         if !cargo.exists() {
             bail!("there is no {}", cargo.display());
         }
-        Ok(Self { name: version.name, cargo, rustc, llvm: version.llvm })
+        Ok(Self { name: version.name, cargo, rustc, sysroot, llvm: version.llvm })
     }
 
     fn with_linker(self, linker: PathBuf) -> Toolchain {
-        Toolchain { name: self.name, cargo: self.cargo, rustc: self.rustc, linker }
+        let Self { name, cargo, rustc, sysroot, llvm: _ } = self;
+        Toolchain { name, cargo, rustc, sysroot, linker }
     }
 }
 

@@ -11,8 +11,9 @@ use xtask::{command, workspace};
 
 use super::folder;
 
-/// The file with the program's debug information, beside the packages.
+/// The files with the programs' debug information, beside the packages.
 pub const DEBUG_FILE: &str = "offwake.debug";
+pub const STATIC_DEBUG_FILE: &str = "offwake-static.debug";
 
 /// The unit that SECURITY.md shows. No package enables or starts it.
 const UNIT: &str = include_str!("../../../profiler/packaging/offwake.service");
@@ -33,15 +34,16 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/offwake.fish"),
 ];
 
-/// Writes all files, and the debug information beside them.
+/// Writes all files of a program that was built, and its debug information beside them, in a file of this
+/// name.
 ///
 /// # Errors
 ///
 /// When a file can't be made.
-pub fn write_files(root: &Path) -> anyhow::Result<()> {
+pub fn write_files(root: &Path, built: &Path, debug: &str) -> anyhow::Result<()> {
     let program = root.join("usr/bin/offwake");
     make_parent(&program)?;
-    split_program(&program)?;
+    split_program(built, &program, &folder().join(debug))?;
     for (shell, path) in COMPLETIONS {
         let script = capture_output(Command::new(&program).args(["completions", shell]))?;
         write_file(&root.join(path), &script)?;
@@ -56,18 +58,16 @@ pub fn write_files(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Splits the release build's program. The names of its functions stay in it: a backtrace and a
+/// Splits a program. The names of its functions stay in it: a backtrace and a
 /// profile of offwake itself need them, and they take 5 MB. Line numbers go to the debug file.
-fn split_program(program: &Path) -> anyhow::Result<()> {
-    let built = workspace::offwake_binary()?;
-    let debug = folder().join(DEBUG_FILE);
+fn split_program(built: &Path, program: &Path, debug: &Path) -> anyhow::Result<()> {
     let mut separate = Command::new("objcopy");
     separate.args(["--only-keep-debug", "--compress-debug-sections=zlib"]);
-    command::run(separate.arg(&built).arg(&debug))?;
+    command::run(separate.arg(built).arg(debug))?;
     let mut strip = Command::new("objcopy");
     // Debuggers find the debug file by this link, beside the program or below /usr/lib/debug.
     strip.arg("--strip-debug").arg(format!("--add-gnu-debuglink={}", debug.display()));
-    command::run(strip.arg(&built).arg(program))
+    command::run(strip.arg(built).arg(program))
 }
 
 fn write_manual(program: &Path, folder: &Path) -> anyhow::Result<()> {

@@ -2,15 +2,19 @@
 //!
 //! ```text
 //! target/package/
-//!   offwake-0.1.0-x86_64-linux.tar.gz         the files below, for any distribution
-//!   offwake_0.1.0-1_amd64.deb                 the same for Debian and Ubuntu (cargo-deb)
-//!   offwake-0.1.0-1.x86_64.rpm                the same for Fedora, RHEL, SUSE (cargo-generate-rpm)
-//!   offwake-0.1.0-x86_64-linux-debug.tar.gz   the program's debug information
+//!   offwake-0.1.0-x86_64-linux.tar.gz         a static program and its files, for any distribution
+//!   offwake_0.1.0-1_amd64.deb                 for Debian and Ubuntu (cargo-deb)
+//!   offwake-0.1.0-1.x86_64.rpm                for Fedora, RHEL, SUSE (cargo-generate-rpm)
+//!   offwake-0.1.0-x86_64-image.tar.gz         for container engines: the static program
+//!   offwake-0.1.0-x86_64-source.tar.gz        for cargo: the source, with the BPF programs compiled
+//!   offwake-0.1.0-x86_64-linux-debug.tar.gz   the debug information of both programs
 //!   SHA256SUMS
-//!   files/                                    what they are made of
+//!   files/  static/  image/  source/          what they are made of
 //! ```
 
 mod contents;
+mod image;
+mod source;
 mod trial;
 
 use std::{
@@ -38,6 +42,7 @@ pub struct Packages {
     archive: PathBuf,
     deb: PathBuf,
     rpm: PathBuf,
+    source: PathBuf,
 }
 
 /// Builds offwake, and makes the packages.
@@ -53,10 +58,15 @@ pub fn build_packages() -> anyhow::Result<Packages> {
             .with_context(|| format!("cannot replace {}", folder.display()))?;
     }
     let files = folder.join("files");
-    contents::write_files(&files)?;
-    let name = format!("offwake-{VERSION}-{}-linux", std::env::consts::ARCH);
-    let archive = pack(&name, &files, "usr")?;
-    let debug = pack(&format!("{name}-debug"), &folder, contents::DEBUG_FILE)?;
+    contents::write_files(&files, &workspace::offwake_binary()?, contents::DEBUG_FILE)?;
+    let static_files = folder.join("static");
+    contents::write_files(&static_files, &build::link_statically()?, contents::STATIC_DEBUG_FILE)?;
+    let machine = format!("offwake-{VERSION}-{}", std::env::consts::ARCH);
+    let archive = pack(&format!("{machine}-linux"), &static_files, &["usr"])?;
+    let debug_files = [contents::DEBUG_FILE, contents::STATIC_DEBUG_FILE];
+    let debug = pack(&format!("{machine}-linux-debug"), &folder, &debug_files)?;
+    let image = image::write(&format!("{machine}-image"), &static_files)?;
+    let source = source::write()?;
     // Both tools take the files from `files`, as profiler/Cargo.toml lists them.
     let mut deb = CARGO_DEB.cargo()?;
     deb.args(["deb", "--package", "offwake", "--no-build", "--no-strip", "--output"]).arg(&folder);
@@ -68,8 +78,10 @@ pub fn build_packages() -> anyhow::Result<Packages> {
         archive,
         deb: find_package(&folder, "deb")?,
         rpm: find_package(&folder, "rpm")?,
+        source,
     };
-    let made = [&packages.archive, &packages.deb, &packages.rpm, &debug];
+    let Packages { archive, deb, rpm, source } = &packages;
+    let made = [archive, deb, rpm, &image, source, &debug];
     write_sums(&folder, &made)?;
     for path in made {
         let megabytes = fs::metadata(path)?.len() / 1_000_000;
@@ -78,29 +90,38 @@ pub fn build_packages() -> anyhow::Result<Packages> {
     Ok(packages)
 }
 
-/// Makes the packages, then installs and uses each on bare systems of two Debian releases.
+/// Makes the packages, then installs and uses each on bare systems. The image is tried by
+/// `tests/tests/image.rs`.
 ///
 /// # Errors
 ///
 /// When one can't be made, installed or used.
 pub fn test_packages() -> anyhow::Result<()> {
-    trial::try_all(&build_packages()?)
+    let packages = build_packages()?;
+    source::check_programs()?;
+    trial::try_all(&packages)
 }
 
 fn folder() -> PathBuf {
     workspace::target().join("package")
 }
 
-/// Packs a file or folder of `parent` into an archive of this name. The same files give the same
+/// Packs files and folders of `parent` into an archive of this name. The same files give the same
 /// archive.
-fn pack(name: &str, parent: &Path, member: &str) -> anyhow::Result<PathBuf> {
+fn pack(name: &str, parent: &Path, members: &[&str]) -> anyhow::Result<PathBuf> {
     let path = folder().join(format!("{name}.tar.gz"));
+    let mut tar = tar(parent);
+    command::run(tar.args(["-I", "gzip -n", "-cf"]).arg(&path).args(members))?;
+    Ok(path)
+}
+
+/// Returns a tar that packs files of `parent`, whoever has them and whenever they were made.
+fn tar(parent: &Path) -> Command {
     let mut tar = Command::new("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mtime=@0"]);
     // Whatever the umask is here.
-    tar.args(["--mode=a+rX,u+w,go-w", "-I", "gzip -n", "-C"]).arg(parent);
-    command::run(tar.arg("-cf").arg(&path).arg(member))?;
-    Ok(path)
+    tar.args(["--mode=a+rX,u+w,go-w", "-C"]).arg(parent);
+    tar
 }
 
 /// Returns the one file of a folder with this extension.
@@ -121,10 +142,12 @@ fn write_sums(folder: &Path, paths: &[&PathBuf]) -> anyhow::Result<()> {
     let mut sums = String::new();
     for path in paths {
         let content = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        for byte in Sha256::digest(content) {
-            write!(sums, "{byte:02x}")?;
-        }
-        writeln!(sums, "  {}", path.file_name().context("no file")?.to_string_lossy())?;
+        let sum = hex(&Sha256::digest(content));
+        writeln!(sums, "{sum}  {}", path.file_name().context("no file")?.to_string_lossy())?;
     }
     fs::write(folder.join("SHA256SUMS"), sums).context("cannot write SHA256SUMS")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

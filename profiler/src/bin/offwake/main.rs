@@ -13,6 +13,7 @@ mod input;
 mod interrupts;
 mod manual;
 mod name_arguments;
+mod name_services;
 mod otlp;
 mod outcome;
 mod output;
@@ -41,6 +42,9 @@ fn main() -> ExitCode {
     // Before anything is parsed, or any program is run.
     if let Err(error) = privileges::drop_inheritable() {
         return fail(&anyhow!(error).context("cannot drop inheritable capabilities")).into();
+    }
+    if let Err(error) = name_services::use_built_in() {
+        return fail(&error).into();
     }
     let (names, stacks) = (symbols::serve, unwinder_process::serve);
     let (reader, writer) = (reader_process::serve, writer_process::serve);

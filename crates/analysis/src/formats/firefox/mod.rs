@@ -101,10 +101,11 @@ impl Limits {
         tables: usize::MAX,
         threads_without_waits: usize::MAX,
     };
-    /// A profile of usable size, 20 MB at most: a wait takes up to 700 bytes, most of them its samples.
+    /// A profile of usable size, about 20 MB: a wait takes up to 700 bytes, most of them texts of its
+    /// marker, and each of its parts 54.
     const USABLE: Self = Self {
-        waits: SingleWaitLimits { waits: 20_000, parts: 120_000 },
-        tables: 6_000_000,
+        waits: SingleWaitLimits { waits: 15_000, parts: 90_000 },
+        tables: 5_000_000,
         threads_without_waits: 500,
     };
 }
