@@ -86,21 +86,24 @@ test -s /tmp/wait.html
 /// How cargo installs from the source: without a registry that it could ask, with what this machine has of
 /// other crates. Debug builds take a third of the time.
 const INSTALL_SOURCE: &str = r#"
+export CARGO_INCREMENTAL=0
 mkdir /tmp/source
 tar -C /tmp/source --touch -xf /tmp/package
 for setting in dev.opt-level=0 dev.debug=false dev.package.offwake-analysis.opt-level=0 \
     dev.package.offwake-recording.opt-level=0 dev.package.zstd-sys.opt-level=1; do
     settings="${settings-} --config profile.$setting"
 done
-cargo install --quiet --debug --locked --offline --root /usr $settings \
-    --path /tmp/source/offwake-*/profiler
+cd /tmp/source/offwake-*
+install_source() {
+    cargo install --quiet --debug --force --locked --offline --root /usr $settings --path profiler
+}
+install_source
 "#;
 
 /// The programs of other source are refused, with words on what to do.
 const REFUSE_OTHERS: &str = r#"
-echo '// Something else.' >> /tmp/source/offwake-*/profiler-ebpf/src/lib.rs
-if cargo check --quiet --locked --offline \
-    --manifest-path /tmp/source/offwake-*/profiler/Cargo.toml 2> /tmp/refused.txt; then
+echo '// Something else.' >> profiler-ebpf/src/lib.rs
+if install_source 2> /tmp/refused.txt; then
     exit 1
 fi
 grep 'were not compiled from this source' /tmp/refused.txt
