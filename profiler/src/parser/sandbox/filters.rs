@@ -1,5 +1,8 @@
 //! Which system calls a process may make that parses, and which one may not that reads.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 
 use seccompiler::{
@@ -97,8 +100,15 @@ pub(super) fn parser_filter() -> Result<BpfProgram, BackendError> {
 /// Landlock is no help: who is in a domain of its own may not look into processes that are not.
 pub(super) fn reader_filter() -> Result<BpfProgram, BackendError> {
     let refused = [
+        libc::SYS_acct,
+        libc::SYS_add_key,
+        libc::SYS_adjtimex,
         libc::SYS_bpf,
+        libc::SYS_chroot,
+        libc::SYS_clock_adjtime,
+        libc::SYS_clock_settime,
         libc::SYS_connect,
+        libc::SYS_delete_module,
         libc::SYS_execve,
         libc::SYS_execveat,
         libc::SYS_fchmod,
@@ -106,40 +116,69 @@ pub(super) fn reader_filter() -> Result<BpfProgram, BackendError> {
         SYS_FCHMODAT2,
         libc::SYS_fchown,
         libc::SYS_fchownat,
+        libc::SYS_finit_module,
         libc::SYS_fremovexattr,
+        libc::SYS_fsconfig,
         libc::SYS_fsetxattr,
+        libc::SYS_fsmount,
+        libc::SYS_fsopen,
+        libc::SYS_fspick,
+        libc::SYS_init_module,
+        libc::SYS_io_setup,
         libc::SYS_io_uring_setup,
+        libc::SYS_ioprio_set,
         libc::SYS_kcmp,
+        libc::SYS_kexec_load,
+        libc::SYS_keyctl,
         libc::SYS_kill,
         libc::SYS_linkat,
         libc::SYS_lremovexattr,
         libc::SYS_lsetxattr,
+        libc::SYS_migrate_pages,
         libc::SYS_mkdirat,
         libc::SYS_mknodat,
         libc::SYS_mount,
         libc::SYS_mount_setattr,
         libc::SYS_move_mount,
+        libc::SYS_move_pages,
         libc::SYS_open_by_handle_at,
+        libc::SYS_open_tree,
         libc::SYS_perf_event_open,
         libc::SYS_pidfd_getfd,
         libc::SYS_pidfd_send_signal,
+        libc::SYS_pivot_root,
         libc::SYS_process_madvise,
+        libc::SYS_process_mrelease,
         libc::SYS_process_vm_writev,
         libc::SYS_ptrace,
         // What is open for writing is written to at its end alone: the socket, and copies in memory.
         libc::SYS_pwrite64,
         libc::SYS_pwritev,
         libc::SYS_pwritev2,
+        libc::SYS_quotactl,
+        libc::SYS_reboot,
         libc::SYS_removexattr,
         libc::SYS_renameat2,
+        libc::SYS_request_key,
         libc::SYS_rt_sigqueueinfo,
         libc::SYS_rt_tgsigqueueinfo,
+        libc::SYS_sched_setaffinity,
+        libc::SYS_sched_setattr,
+        libc::SYS_sched_setparam,
+        libc::SYS_sched_setscheduler,
+        libc::SYS_setdomainname,
+        libc::SYS_sethostname,
         libc::SYS_setns,
+        libc::SYS_setpriority,
+        libc::SYS_settimeofday,
         libc::SYS_setxattr,
         libc::SYS_socket,
+        libc::SYS_swapoff,
+        libc::SYS_swapon,
         libc::SYS_symlinkat,
         libc::SYS_tkill,
         libc::SYS_truncate,
+        libc::SYS_umount2,
         libc::SYS_unlinkat,
         libc::SYS_unshare,
         libc::SYS_userfaultfd,
@@ -170,6 +209,9 @@ pub(super) fn reader_filter() -> Result<BpfProgram, BackendError> {
     let itself = u64::from(std::process::id());
     let others = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, itself)?;
     rules.insert(libc::SYS_tgkill, vec![rule([others])?]);
+    // Limits of its own are asked for as a thread starts. Those of others are theirs.
+    let of_others = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![rule([of_others])?]);
     // No file is opened to be written, nor the memory of a process.
     rules.insert(libc::SYS_openat, writing_rules(2)?);
     #[cfg(target_arch = "x86_64")]

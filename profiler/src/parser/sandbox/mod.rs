@@ -70,12 +70,21 @@ pub(super) fn lock_in(name: &str) -> io::Result<RulesetStatus> {
         set_limit(resource, limit)?;
     }
     let files = restrict_files().map_err(io::Error::other)?;
+    require_what_the_kernel_has(&files, has_landlock())?;
     require_a_wall(user, &files)?;
     // The kernel counts a thread as one of the user's processes: this is the last one.
     thread::Builder::new().name(name.to_owned()).spawn(exit_with_other_end)?;
     set_limit(Resource::Nproc, 0)?;
     restrict_system_calls(&parser_filter().map_err(io::Error::other)?)?;
     Ok(files)
+}
+
+/// Refuses to go without Landlock where the kernel does not lack it: something keeps it from being used.
+fn require_what_the_kernel_has(files: &RulesetStatus, has_landlock: bool) -> io::Result<()> {
+    if *files == RulesetStatus::NotEnforced && has_landlock {
+        return Err(io::Error::other("the kernel has Landlock, and does not let it be used"));
+    }
+    Ok(())
 }
 
 /// Refuses to parse for root where nothing keeps the process from root's files: `CAP_SETUID` is
@@ -108,17 +117,26 @@ fn has_seccomp() -> bool {
     found == 0 || !io::Error::last_os_error().raw_os_error().is_some_and(|e| lacks.contains(&e))
 }
 
-/// Returns what of this the running kernel can't do. A process that parses does without it then.
-pub(crate) fn lacking_parts() -> Vec<&'static str> {
+/// Returns whether the kernel can restrict which files a process opens
+/// ([`landlock(7)`](https://man7.org/linux/man-pages/man7/landlock.7.html), since Linux 5.13).
+fn has_landlock() -> bool {
     /// Asks for the version alone
     /// ([`landlock_create_ruleset(2)`](https://man7.org/linux/man-pages/man2/landlock_create_ruleset.2.html)).
     const VERSION: u32 = 1;
     // SAFETY: with this flag the call takes no pointer, and makes nothing.
-    let landlock = unsafe {
+    let version = unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, VERSION)
     };
+    // It was not compiled in, or is not among the security modules that this kernel was booted with. Any
+    // other error is no reason to go without.
+    let lacks = [libc::ENOSYS, libc::EOPNOTSUPP];
+    version > 0 || !io::Error::last_os_error().raw_os_error().is_some_and(|e| lacks.contains(&e))
+}
+
+/// Returns what of this the running kernel can't do. A process that parses does without it then.
+pub(crate) fn lacking_parts() -> Vec<&'static str> {
     let mut lacking = Vec::new();
-    if landlock < 1 {
+    if !has_landlock() {
         lacking.push("Landlock (which files it may open)");
     }
     if !has_seccomp() {

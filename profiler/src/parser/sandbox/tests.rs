@@ -1,6 +1,7 @@
 //! What those who are locked in can do, tried by processes that are.
 
 use std::{
+    collections::BTreeMap,
     env,
     ffi::OsStr,
     fs::{self, File},
@@ -26,6 +27,8 @@ use rustix::{
     process::{Pid, test_kill_process},
     thread::{capabilities, remove_capability_from_bounding_set},
 };
+
+use seccompiler::{SeccompAction, SeccompFilter};
 
 use super::*;
 
@@ -267,6 +270,44 @@ fn who_stays_root_can_not_read_the_files_of_root() {
     let child = run_in_child(BOUNDED, "");
     let text = String::from_utf8_lossy(&child.stdout);
     assert!(text.contains("tried as 0: FullyEnforced, false"), "{child:?}");
+}
+
+const BARRED: &str =
+    "parser::sandbox::tests::what_keeps_the_kernel_from_locking_it_in_keeps_it_from_parsing";
+
+/// Has this call fail with an error, as a container's filter does, or a kernel that lacks it.
+fn bar(call: i64, error: i32) {
+    let rules = BTreeMap::from([(call, Vec::new())]);
+    let refuse = SeccompAction::Errno(error.cast_unsigned());
+    let architecture = env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, architecture).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    apply_filter_all_threads(&program).unwrap();
+}
+
+#[test]
+fn what_keeps_the_kernel_from_locking_it_in_keeps_it_from_parsing() {
+    let calls = [libc::SYS_seccomp, libc::SYS_landlock_create_ruleset];
+    if let Some(wanted) = env::var_os(IS_CHILD) {
+        let wanted = wanted.into_string().unwrap();
+        let (call, error) = wanted.split_once(' ').unwrap();
+        bar(call.parse().unwrap(), error.parse().unwrap());
+        let lacking = lacking_parts().join(", ");
+        let locked_in = lock_in("locked-in");
+        println!("tried: {}, lacking: {lacking};", locked_in.is_ok());
+        return;
+    }
+    for (call, name) in calls.into_iter().zip(["seccomp", "Landlock"]) {
+        // Something keeps it from being used: nobody parses. The kernel lacks it: that is said.
+        for (error, starts) in [(libc::EPERM, false), (libc::ENOSYS, true)] {
+            let child = run_in_child(BARRED, format!("{call} {error}"));
+            let text = String::from_utf8_lossy(&child.stdout);
+            let lacking = if starts { name } else { "" };
+            let words = format!("tried: {starts}, lacking: {lacking}");
+            assert!(text.contains(&words), "{words}: {child:?}");
+            assert!(starts || text.contains(&format!("{words};")), "{words}: {child:?}");
+        }
+    }
 }
 
 #[test]
