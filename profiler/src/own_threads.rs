@@ -222,17 +222,46 @@ pub fn pass() {
     panic_if_injected(CURRENT.get(), PASSES.get());
 }
 
+/// The calling thread; the first one if it is none of the others.
+#[must_use]
+pub fn current() -> OwnThread {
+    CURRENT.get()
+}
+
+/// The name of this helper process; none in offwake itself.
+static HELPER: OnceLock<&'static str> = OnceLock::new();
+
+/// Notes which helper process this is.
+pub(crate) fn set_helper(name: &'static str) {
+    HELPER.get_or_init(|| name);
+}
+
+/// Tells that a helper process has got one more message. This is where tests have it panic.
+pub(crate) fn pass_helper() {
+    if let Some(name) = HELPER.get() {
+        PASSES.set(PASSES.get() + 1);
+        panic_if_wanted(name, PASSES.get());
+    }
+}
+
+fn panic_if_injected(thread: OwnThread, pass: u64) {
+    // The first thread of a helper process has that one's name.
+    if HELPER.get().is_none() || thread != OwnThread::Main {
+        panic_if_wanted(thread.name(), pass);
+    }
+}
+
 /// # Panics
 ///
 /// If a test wants it.
-fn panic_if_injected(thread: OwnThread, pass: u64) {
+fn panic_if_wanted(name: &str, pass: u64) {
     static INJECTED: OnceLock<Option<(String, u64)>> = OnceLock::new();
     let injected = INJECTED.get_or_init(|| {
         let wanted = env::var(INJECTION).ok()?;
         let (name, pass) = wanted.split_once(':').unwrap_or((&wanted, "0"));
         Some((name.to_owned(), pass.parse().ok()?))
     });
-    let is_it = |(name, at): &(String, u64)| name == thread.name() && *at == pass;
+    let is_it = |(wanted, at): &(String, u64)| wanted == name && *at == pass;
     assert!(!injected.as_ref().is_some_and(is_it), "{INJECTION} wants it");
 }
 

@@ -71,7 +71,8 @@ impl Cgroup {
     ///
     /// When there is no CPU controller, or it can't be written to.
     pub fn with_cpu(name: &str, cpus: f64) -> Result<Self> {
-        const PERIOD_US: f64 = 100_000.0;
+        // The kernel takes no quota below a millisecond.
+        let period_us: f64 = if cpus < 0.01 { 1_000_000.0 } else { 100_000.0 };
         let mounts =
             fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
         let name = format!("offwake-test-{}-{name}", std::process::id());
@@ -80,17 +81,17 @@ impl Cgroup {
             let path = cgroup.path.join(file);
             fs::write(&path, value).with_context(|| format!("cannot write {}", path.display()))
         };
-        let quota = format!("{:.0}", cpus * PERIOD_US);
+        let quota = format!("{:.0}", cpus * period_us);
         let Some(v1) = v1_root(&mounts, "cpu") else {
             let root = v2.context("no cgroup hierarchy has the CPU")?;
             fs::write(root.join("cgroup.subtree_control"), "+cpu")
                 .context("the v2 hierarchy has no CPU controller")?;
             let cgroup = Self::make(root.join(name))?;
-            write(&cgroup, "cpu.max", &format!("{quota} {PERIOD_US}"))?;
+            write(&cgroup, "cpu.max", &format!("{quota} {period_us}"))?;
             return Ok(cgroup);
         };
         let mut cgroup = Self::make(v1.join(&name))?;
-        write(&cgroup, "cpu.cfs_period_us", &PERIOD_US.to_string())?;
+        write(&cgroup, "cpu.cfs_period_us", &period_us.to_string())?;
         write(&cgroup, "cpu.cfs_quota_us", &quota)?;
         let twin = v2.map(|root| Self::make(root.join(&name))).transpose()?;
         cgroup.twin = twin.map(Box::new);

@@ -41,7 +41,7 @@ use std::{
         mpsc::{self, SyncSender, TrySendError},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use clocks::own_cpu_time;
@@ -50,7 +50,7 @@ use control::Control;
 use counters::Counters;
 use drain::Drain;
 pub use file_sink::{FileSink, PipeSink};
-use join_in_time::{Lost, PATIENCE, join_in_time};
+use join_in_time::{GRACE, Lost, PATIENCE, join_in_time};
 pub use memory_sink::{AssemblingSink, MemorySink};
 use messages::{
     LastLookupResults, Lookup, RecordBatch, RecordingEnd, RecordingStart, SnapshotRequest,
@@ -85,7 +85,7 @@ use crate::{
     },
     lock_owners::find_lock_owners,
     own_threads::{self, OwnThread},
-    parser::{self, Parser, ParserRole},
+    parser::{self, Parser, ParserRole, end_deadline},
     polled_files,
     privileges::{self, Task},
     processes::find_stopped_threads,
@@ -118,6 +118,9 @@ pub struct Plan {
     pub trigger_pause: Nanos,
     /// Where the names of functions come from.
     pub names: NameSources,
+    /// How long after the window's end processes, files and names may be looked up: what nobody has answered
+    /// by then is missing.
+    pub end_within: Duration,
 }
 
 /// Why a run failed.
@@ -169,6 +172,8 @@ pub struct Captured<S> {
     own_cpu: Nanos,
     closed_by: ClosedBy,
     broken: Option<CaptureError>,
+    /// When the look-up thread is not waited for any more.
+    given_up_at: Instant,
 }
 
 /// Why a run should close, apart from what its user wants.
@@ -272,7 +277,7 @@ impl<S: Sink> Armed<S> {
                 armed.control.stop.store(true, Ordering::Relaxed);
                 drop((armed.to_store, armed.lookups));
                 let _rest = armed.drain.join();
-                if join_in_time(armed.lookup, PATIENCE).is_ok() {
+                if join_in_time(armed.lookup, PATIENCE, Instant::now() + PATIENCE).is_ok() {
                     let _store = armed.store.join();
                 }
                 Err(error.into())
@@ -461,6 +466,8 @@ impl<S: Sink> Capture<S> {
     pub fn close(self, closed_by: ClosedBy) -> Captured<S> {
         let Self { armed, used_before, mut broken } = self;
         let (closed_at, own_cpu) = (kernel::now(), own_cpu_time());
+        let last_question = Instant::now() + armed.plan.end_within;
+        end_deadline::set(last_question);
         let used = disk_uses::keep_readable(armed.disk_uses.read());
         let Armed { mut kernel, control, to_store, lookups, drain, lookup, store, .. } = armed;
         // What is read once at the end is read later if there is no room.
@@ -497,7 +504,19 @@ impl<S: Sink> Capture<S> {
                 *rest.loss.counters.entry("lookups_over_limit".to_owned()).or_default() += 1;
             }
         }
-        Captured { rest, open, lookup, to_store, store, closed_at, own_cpu, closed_by, broken }
+        let given_up_at = last_question + GRACE;
+        Captured {
+            rest,
+            open,
+            lookup,
+            to_store,
+            store,
+            closed_at,
+            own_cpu,
+            closed_by,
+            broken,
+            given_up_at,
+        }
     }
 }
 
@@ -514,9 +533,10 @@ impl<S: Sink> Captured<S> {
 
     fn finish_within(self, patience: Duration) -> Result<Written<S>, CaptureError> {
         let Self { rest, mut open, lookup, to_store, store, closed_at, .. } = self;
-        let Self { own_cpu, closed_by, mut broken, .. } = self;
+        let Self { own_cpu, closed_by, mut broken, given_up_at, .. } = self;
         let (mut results, mut names) = (None, Vec::new());
-        match join_in_time(lookup, patience) {
+        let mut is_over = true;
+        match join_in_time(lookup, patience, given_up_at) {
             Ok(last) => {
                 (results, names) = (Some(last.results), last.names);
                 open.fuse_servers = last.fuse_servers;
@@ -528,6 +548,7 @@ impl<S: Sink> Captured<S> {
             }
             Err(lost) => {
                 broken.get_or_insert(CaptureError::Thread(OwnThread::LookUp));
+                is_over = lost != Lost::GivenUp;
                 if lost == Lost::GivenUp {
                     // That thread can still send, so that the channel does not end.
                     let _died = to_store.send(StoreMessage::End);
@@ -539,7 +560,12 @@ impl<S: Sink> Captured<S> {
         let closed_by = if broken.is_some() { ClosedBy::Failed } else { closed_by };
         let end =
             RecordingEnd { records: rest, open, results, names, closed_at, own_cpu, closed_by };
-        Ok(Written { broken, ..store.close(end) })
+        let written = Written { broken, ..store.close(end) };
+        // Whoever makes something of the recording may ask. A thread that runs on may not.
+        if is_over {
+            end_deadline::clear();
+        }
+        Ok(written)
     }
 }
 

@@ -32,6 +32,7 @@ use super::{
     error::ChannelError,
     watchdog::{CHECK_INTERVAL, Watchdog},
 };
+use crate::own_threads;
 
 /// How many bytes a message has at most. What is longer is sent in parts.
 pub const MAX_MESSAGE: usize = 2 << 20;
@@ -183,6 +184,7 @@ impl<S: AsFd> Channel<S> {
         }
         let mut bytes = vec![0; length];
         self.fill(&mut bytes, None)?;
+        own_threads::pass_helper();
         decode(&bytes)
     }
 

@@ -11,6 +11,8 @@ pub enum ChannelError {
     TimedOut,
     /// The other process has sent what is no valid message.
     InvalidMessage,
+    /// The time for the end of the run is over: the other process is not to blame.
+    OutOfTime,
 }
 
 impl ChannelError {
@@ -22,6 +24,7 @@ impl ChannelError {
             Self::Died => "parser_died",
             Self::TimedOut => "parser_silent",
             Self::InvalidMessage => "parser_nonsense",
+            Self::OutOfTime => "parser_out_of_time",
         }
     }
 }

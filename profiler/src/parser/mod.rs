@@ -17,6 +17,7 @@
 pub(crate) mod bytes;
 mod channel;
 mod cpu_time;
+pub(crate) mod end_deadline;
 mod error;
 mod sandbox;
 mod time_budget;
@@ -44,6 +45,7 @@ pub use channel::{Channel, MAX_FILES, MAX_MESSAGE, decode};
 pub(crate) use channel::{box_file, sealed_copy};
 use cpu_time::CpuAccount;
 pub use cpu_time::cpu_used;
+pub use end_deadline::describe_given_up;
 pub use error::ChannelError;
 use offwake_recording::{
     loss::{Diagnostics, count},
@@ -88,6 +90,17 @@ struct Patience {
     /// How long a process that was killed is waited for: one that waits for a disk ends when that
     /// answers.
     kill: Duration,
+    /// What becomes of questions when the time for the end of a run is over.
+    at_end: AtEnd,
+}
+
+/// What becomes of questions when the time for the end of a run is over ([`end_deadline`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AtEnd {
+    /// The answer would make a recording better, which must end now.
+    GivenUp,
+    /// Without the answer there is no end.
+    WaitedFor,
 }
 
 impl ParserRole {
@@ -125,6 +138,7 @@ impl ParserRole {
                 waiting: Duration::from_secs(60),
                 starts: 5,
                 kill: Duration::from_secs(1),
+                at_end: AtEnd::GivenUp,
             },
             // A stack that it dies of takes two: one with others, and one alone.
             Self::Stacks => Patience { starts: 9, ..Self::Names.patience() },
@@ -136,6 +150,7 @@ impl ParserRole {
                 waiting: Duration::from_secs(30),
                 starts: 17,
                 kill: Duration::from_millis(20),
+                at_end: AtEnd::GivenUp,
             },
             // A disk that is busy takes seconds, and all that a run writes may be waited for. Where one has
             // died, another one goes on.
@@ -145,6 +160,7 @@ impl ParserRole {
                 waiting: Duration::MAX,
                 starts: 5,
                 kill: Duration::from_millis(20),
+                at_end: AtEnd::WaitedFor,
             },
         }
     }
@@ -335,6 +351,9 @@ impl Parser {
             count(diagnostics, error.diagnostic());
             error
         };
+        if self.start.patience().at_end == AtEnd::GivenUp && end_deadline::has_passed() {
+            return Err(counted(ChannelError::OutOfTime));
+        }
         // A process that died between two questions has cost nothing but a start.
         if self.running.as_ref().is_some_and(|running| !running.is_alive()) {
             self.end();
@@ -471,6 +490,7 @@ pub fn run_if_requested(
         ParserRole::Reader => (reader, sandbox::lock_in_reader(role.name())),
         ParserRole::Writer => (writer, sandbox::lock_in_writer(role.name())),
     };
+    own_threads::set_helper(role.name());
     // There is no way to say why: the process that started this one sees that it is gone.
     if let Err(_refused) = locked_in {
         return Some(ExitCode::FAILURE);

@@ -6,7 +6,8 @@ use std::{
 };
 
 use super::{
-    ParserRole, Patience, cpu_time::CpuAccount, error::ChannelError, time_budget::WaitMeter,
+    AtEnd, ParserRole, Patience, cpu_time::CpuAccount, end_deadline, error::ChannelError,
+    time_budget::WaitMeter,
 };
 
 /// How often the process is checked.
@@ -82,6 +83,9 @@ impl Watchdog {
 
     /// Checks whether a process that sends one message after the other will ever be done.
     pub(super) fn check_deadline(&self) -> Result<(), ChannelError> {
+        if self.patience.at_end == AtEnd::GivenUp && end_deadline::has_passed() {
+            return Err(ChannelError::OutOfTime);
+        }
         match Instant::now() < self.deadline {
             true => Ok(()),
             false => Err(ChannelError::TimedOut),
@@ -90,6 +94,8 @@ impl Watchdog {
 
     /// Checks on a process that has sent nothing yet: an error if it has taken too long.
     pub(super) fn check(&mut self) -> Result<(), ChannelError> {
+        // Before it could be blamed.
+        self.check_deadline()?;
         if let Some((account, id)) = &self.child
             && let Some(used) = account.used()
         {
@@ -105,7 +111,7 @@ impl Watchdog {
                 return Err(ChannelError::TimedOut);
             }
         }
-        self.check_deadline()
+        Ok(())
     }
 }
 

@@ -28,7 +28,7 @@ use super::{
     slow, unanswered,
 };
 use crate::{
-    parser::{self, ChannelError, Parser, ParserRole},
+    parser::{self, ChannelError, Parser, ParserRole, end_deadline},
     symbols::address_spaces::{
         description::ModuleDescription, held_file::FileIdentity, process_root::LastLink,
     },
@@ -44,6 +44,8 @@ static UNANSWERED_FILES: AtomicU64 = AtomicU64::new(0);
 static UNANSWERED_PROCESSES: AtomicU64 = AtomicU64::new(0);
 static NOT_ASKED: AtomicU64 = AtomicU64::new(0);
 static FAILED: AtomicU64 = AtomicU64::new(0);
+/// Questions that had no answer since the time for the end of the run was over.
+static OUT_OF_TIME: AtomicU64 = AtomicU64::new(0);
 /// Files that were not copied, since the budget of bytes was used up.
 static COPIES_OVER_BUDGET: AtomicU64 = AtomicU64::new(0);
 /// Whether no thread reads by itself.
@@ -110,6 +112,9 @@ impl Reader {
             return Ok(server::answer(request, files));
         };
         let file = files.first().copied();
+        if end_deadline::has_passed() {
+            return Err(give_up(subject, file));
+        }
         let allowance = match self.silence.has(subject) {
             true => None,
             false => slow::allowance(subject, process.allowance()),
@@ -132,6 +137,7 @@ impl Reader {
                 self.remember_silent(subject, file);
                 Err(Errno::TIMEDOUT)
             }
+            Err(ChannelError::OutOfTime) => Err(give_up(subject, file)),
             Err(_) => {
                 FAILED.fetch_add(1, Ordering::Relaxed);
                 Err(Errno::IO)
@@ -148,6 +154,15 @@ impl Reader {
         self.silence.add(subject);
         unanswered::note_unanswered(subject, file);
     }
+}
+
+/// Notes what is not asked about any more, since the run is to end.
+fn give_up(subject: &Subject, file: Option<BorrowedFd<'_>>) -> Errno {
+    OUT_OF_TIME.fetch_add(1, Ordering::Relaxed);
+    let path = file.filter(|_| matches!(subject, Subject::File { .. }));
+    let path = path.and_then(unanswered::read_path);
+    end_deadline::note_given_up(path.unwrap_or_else(|| subject.to_string()));
+    Errno::TIMEDOUT
 }
 
 fn ask(
@@ -190,6 +205,7 @@ pub(crate) fn add_diagnostics(all: &mut Diagnostics) {
         ("reader_processes_unanswered", &UNANSWERED_PROCESSES),
         ("reader_not_asked_again", &NOT_ASKED),
         ("reader_failed", &FAILED),
+        ("reader_out_of_time", &OUT_OF_TIME),
         ("reader_copies_over_budget", &COPIES_OVER_BUDGET),
     ] {
         let counted = counter.load(Ordering::Relaxed);

@@ -32,4 +32,4 @@ pub(crate) use client::{
 pub(crate) use messages::{FileStat, MappedLine, Mappings, PAGE};
 pub use server::serve;
 pub use unanswered::describe_unanswered;
-pub(crate) use unanswered::list_unanswered;
+pub(crate) use unanswered::{list_unanswered, read_path};

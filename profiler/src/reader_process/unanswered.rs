@@ -150,7 +150,7 @@ pub(super) fn find_place(
 }
 
 /// The path of an open file, as the kernel knows it: its file system is not asked.
-fn read_path(file: BorrowedFd<'_>) -> Option<String> {
+pub(crate) fn read_path(file: BorrowedFd<'_>) -> Option<String> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let path = rustix::fs::readlink(link, Vec::new()).ok()?;
     Some(path.to_string_lossy().into_owned())

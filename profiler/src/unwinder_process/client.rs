@@ -19,7 +19,7 @@ use super::messages::{
     CopiedStack, ListPart, MAX_LISTS, MAX_MAPPINGS, MAX_STACK_BYTES, MAX_STACKS, Reply, Request,
     is_possible,
 };
-use crate::parser::{Channel, ChannelError, Parser, sealed_copy};
+use crate::parser::{Channel, ChannelError, Parser, end_deadline, sealed_copy};
 
 /// How often the server may ask for a file because of the stacks of one request. Each return address
 /// may be one whose code has to be followed, and so may each function on the way.
@@ -67,9 +67,21 @@ impl UnwinderClient {
     ) -> Vec<Option<UnwoundStack>> {
         let mut unwound = Vec::with_capacity(requests.len());
         while let Some(batch) = first_batch(&requests[unwound.len()..]) {
-            if let Ok(stacks) = self.unwind_batch(batch, files, diagnostics) {
-                unwound.extend(stacks.into_iter().map(Some));
-                continue;
+            match self.unwind_batch(batch, files, diagnostics) {
+                Ok(stacks) => {
+                    unwound.extend(stacks.into_iter().map(Some));
+                    continue;
+                }
+                // Nobody is to blame, and nobody is asked any more.
+                Err(ChannelError::OutOfTime) => {
+                    end_deadline::note_given_up("stacks".to_owned());
+                    unwound.extend(batch.iter().map(|_stack| None));
+                    for _stack in batch {
+                        count(diagnostics, "parser_stacks_lost");
+                    }
+                    continue;
+                }
+                Err(_) => {}
             }
             // The one that there is no answer to is among these. It is to cost itself alone.
             let mut rest = batch;

@@ -267,9 +267,11 @@ impl WriterProcess {
             ChannelError::NotStarted if !has_begun => {
                 "the process that writes can't be started".to_owned()
             }
-            ChannelError::NotStarted | ChannelError::Died | ChannelError::InvalidMessage => {
-                "the process that writes died".to_owned()
-            }
+            // Writing has no such limit of time.
+            ChannelError::NotStarted
+            | ChannelError::Died
+            | ChannelError::InvalidMessage
+            | ChannelError::OutOfTime => "the process that writes died".to_owned(),
         }
     }
 

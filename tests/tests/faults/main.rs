@@ -2,6 +2,7 @@
 //! Whatever comes of it is true, and what is lost is counted.
 
 mod hung_output;
+mod late_end;
 mod machine;
 mod own;
 mod own_file;

@@ -172,6 +172,10 @@ fn unanswered_questions(report: &Report) -> Option<String> {
         parts.extend(counted("reader_processes_unanswered", "processes"));
     }
     parts.extend(counted("reader_failed", "questions that nobody could ask"));
+    parts.extend(counted(
+        "reader_out_of_time",
+        "questions that were not asked any more, since the time for the end was over",
+    ));
     (!parts.is_empty()).then(|| {
         format!("not answered: {}: names or stacks of theirs are missing", parts.join(", "))
     })
@@ -227,6 +231,7 @@ fn parser_failures(report: &Report) -> Option<String> {
         ("parser_silent", "was silent for too long"),
         ("parser_nonsense", "said what can't be"),
         ("parser_not_started", "could not be started"),
+        ("parser_out_of_time", "was not asked any more, since the time for the end was over"),
     ]);
     (!costs.is_empty())
         .then(|| format!("missing are {costs}: offwake's own process that reads programs {why}"))

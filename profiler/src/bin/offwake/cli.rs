@@ -316,6 +316,11 @@ pub struct RecordingArguments {
     #[arg(short, long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
+    /// How long after the end of recording names of functions, files and processes may be looked up.
+    /// Those that were not by then are missing, and offwake says which
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "3m")]
+    pub end_within: Duration,
+
     #[command(flatten)]
     pub stacks: StackArguments,
 

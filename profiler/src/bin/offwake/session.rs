@@ -16,7 +16,7 @@ use offwake::{
     containers::RestartWatcher,
     kernel::{DetailMode, FeatureStatus, Features, LogMessages, Need, Settings},
     own_threads::{self, OwnThread},
-    privileges, reader_process,
+    parser, privileges, reader_process,
     symbols::NameSources,
     target::{Children, HeldCommand, Restarts, Streams, Target, TargetRequest},
 };
@@ -178,6 +178,8 @@ impl Session {
         // Nobody may read the terminal, and this thread must not wait for that.
         terminal_thread::start();
         let snapshots = self.snapshots;
+        let end_within = self.plan.end_within;
+        let is_controlled = self.remote.is_some();
         let mut requests = [
             signal(SignalKind::user_defined1()).context("cannot watch for SIGUSR1")?,
             signal(SignalKind::user_defined2()).context("cannot watch for SIGUSR2")?,
@@ -279,7 +281,15 @@ impl Session {
                         "not answered: {silent}: names or stacks of theirs are missing"
                     ));
                 }
-                if let Some(deaths) = own_threads::describe_deaths() {
+                if let Some(given_up) = parser::describe_given_up() {
+                    let given_up = on_one_line(&given_up);
+                    print_error(&format!(
+                        "the time to look things up was over ({end_within:?} after the end, --end-within): \
+                         not looked up: {given_up}"
+                    ));
+                }
+                // Who controls a session says it, when it has given the terminal back.
+                if let (false, Some(deaths)) = (is_controlled, own_threads::describe_deaths()) {
                     print_error(&deaths);
                 }
                 privileges::restrict_unless_root(privileges::Task::Other);
@@ -411,6 +421,7 @@ fn build_plan(
         triggers: Vec::new(),
         trigger_pause: Nanos(0),
         names: NameSources::default(),
+        end_within: arguments.end_within,
     }
 }
 

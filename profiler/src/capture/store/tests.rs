@@ -1,6 +1,10 @@
 //! A sink that takes only so much, at every size.
 
-use std::{io, sync::mpsc, time::Duration};
+use std::{
+    io,
+    sync::mpsc,
+    time::{Duration, Instant},
+};
 
 use offwake_recording::{
     AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, HalfCounts,
@@ -311,6 +315,7 @@ fn a_look_up_thread_that_has_died_costs_names_alone() {
         own_cpu: Nanos(0),
         closed_by: ClosedBy::Duration,
         broken: None,
+        given_up_at: Instant::now() + Duration::from_secs(60),
     };
     let written = captured.finish().unwrap();
     assert!(matches!(written.broken, Some(CaptureError::Thread(OwnThread::LookUp))), "{written:?}");
@@ -342,6 +347,7 @@ fn a_look_up_thread_that_never_ends_is_given_up_and_costs_names_alone() {
         own_cpu: Nanos(0),
         closed_by: ClosedBy::Duration,
         broken: None,
+        given_up_at: Instant::now() + Duration::from_secs(60),
     };
     let written = captured.finish_within(Duration::from_millis(20)).unwrap();
     drop(end);

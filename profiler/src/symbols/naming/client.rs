@@ -15,7 +15,7 @@ use super::{
     sources::NameSources,
 };
 use crate::{
-    parser::{Channel, ChannelError, MAX_FILES, Parser},
+    parser::{Channel, ChannelError, MAX_FILES, Parser, end_deadline},
     reader_process,
     symbols::{
         address_spaces::{held_file::Trust, modules::ModuleContent},
@@ -34,10 +34,23 @@ pub(crate) struct NameClient<'a> {
 impl NameClient<'_> {
     /// Names the frames `wanted` of one module, by file offset, in their order.
     pub(crate) fn name_file(&mut self, content: &ModuleContent, wanted: &[UnnamedFrame]) {
+        if end_deadline::has_passed() {
+            return match content {
+                ModuleContent::Held { file, .. } => self.give_up(Some(file)),
+                ModuleContent::Image(_) => self.give_up(None),
+                ModuleContent::Missing => {}
+            };
+        }
         match FileForParser::from_module(content) {
             Ok(Some(FileForParser { file, trust })) => {
                 let (detail, addresses) = (self.sources.detail, length(wanted));
-                self.send_request(&Request::File { trust, detail, addresses }, &file, wanted);
+                let asked = Request::File { trust, detail, addresses };
+                if self.send_request(&asked, &file, wanted) == Err(ChannelError::OutOfTime) {
+                    match content {
+                        ModuleContent::Held { file, .. } => note_given_up(Some(file)),
+                        _ => note_given_up(None),
+                    }
+                }
             }
             Ok(None) => {}
             Err(diagnostic) => count(self.diagnostics, diagnostic),
@@ -51,15 +64,33 @@ impl NameClient<'_> {
         budget: &mut ReadBudget,
         wanted: &[UnnamedFrame],
     ) {
+        if end_deadline::has_passed() {
+            return self.give_up(Some(held));
+        }
         let Some(range) = budget.range(held) else { return };
         let Ok(file) = reader_process::open_held(held) else {
             return count(self.diagnostics, "symbols_files_unopened");
         };
         let (start, end, addresses) = (range.start, range.end, length(wanted));
-        self.send_request(&Request::PerfMap { start, end, addresses }, &file, wanted);
+        let asked = Request::PerfMap { start, end, addresses };
+        if self.send_request(&asked, &file, wanted) == Err(ChannelError::OutOfTime) {
+            note_given_up(Some(held));
+        }
     }
 
-    fn send_request(&mut self, request: &Request, file: &OwnedFd, wanted: &[UnnamedFrame]) {
+    /// Counts and notes a file that nobody is asked about any more, since the run is to end.
+    fn give_up(&mut self, held: Option<&OwnedFd>) {
+        count(self.diagnostics, ChannelError::OutOfTime.diagnostic());
+        count(self.diagnostics, "parser_files_unread");
+        note_given_up(held);
+    }
+
+    fn send_request(
+        &mut self,
+        request: &Request,
+        file: &OwnedFd,
+        wanted: &[UnnamedFrame],
+    ) -> Result<(), ChannelError> {
         let Self { parser, sources, diagnostics, names } = self;
         let mut counted = Diagnostics::new();
         let exchanged = parser.exchange(diagnostics, |channel| {
@@ -75,7 +106,14 @@ impl NameClient<'_> {
         if exchanged.is_err() {
             count(diagnostics, "parser_files_unread");
         }
+        exchanged
     }
+}
+
+fn note_given_up(held: Option<&OwnedFd>) {
+    let path = held.and_then(|held| reader_process::read_path(held.as_fd()));
+    let path = path.unwrap_or_else(|| "a file in memory".to_owned());
+    end_deadline::note_given_up(format!("functions of {path}"));
 }
 
 fn length(wanted: &[UnnamedFrame]) -> u32 {
@@ -106,6 +144,9 @@ impl ReplyReceiver<'_> {
                 Reply::NeedsStored(build_id) if !was_requested(&mut stored) => {
                     let files = self.sources.debug_directories.stored(&parse_build_id(&build_id)?);
                     self.send_files(channel, files)?;
+                }
+                Reply::NeedsFetched(_) if end_deadline::has_passed() => {
+                    return Err(ChannelError::OutOfTime);
                 }
                 Reply::NeedsFetched(build_id) if !was_requested(&mut fetched) => {
                     let build_id = parse_build_id(&build_id)?;

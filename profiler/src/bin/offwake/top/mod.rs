@@ -26,7 +26,10 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::error::ErrorKind;
 use offwake::{
-    capture::flight_recorder::{FlightRecorder, Retention, Viewer},
+    capture::{
+        CaptureError,
+        flight_recorder::{FlightRecorder, Retention, Viewer},
+    },
     own_threads::{self, OwnThread},
     top::{KeyAction, ViewState},
 };
@@ -40,6 +43,7 @@ use crate::{
     output::Destination,
     remote_control::RemoteControl,
     session::{EndedSession, Session},
+    terminal_thread::print_error,
 };
 
 use save::SavedRecordings;
@@ -113,10 +117,14 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
         saved: SavedRecordings::beside(arguments.output.clone()),
         requested_at: None,
         next: Instant::now(),
+        deaths: None,
     };
     let watched = Screen::open(colours).and_then(|mut screen| watch.run(&mut screen));
     // The terminal is as it was: errors can be read.
     let left = watch.leave();
+    if let Some(deaths) = own_threads::describe_deaths() {
+        print_error(&deaths);
+    }
     watched.and(left)?;
     for path in watch.saved.paths() {
         Terminal::messages().line(&format!("wrote {}", path.display()))?;
@@ -194,6 +202,8 @@ struct Watch {
     requested_at: Option<Instant>,
     /// When the next update is to be requested.
     next: Instant,
+    /// What the deaths of threads cost that the view has shown.
+    deaths: Option<String>,
 }
 
 /// Whether to go on.
@@ -217,8 +227,18 @@ impl Watch {
             while let Ok(update) = self.updates.try_recv() {
                 is_stale |= self.receive(update);
             }
+            own_threads::pass();
+            if let Some(thread) = screen::fatal_panic() {
+                return Err(CaptureError::Thread(thread).into());
+            }
             if screen::was_restored() {
-                bail!("a thread of offwake has panicked");
+                bail!("the terminal was given back");
+            }
+            let deaths = own_threads::describe_deaths();
+            if deaths != self.deaths {
+                self.deaths = deaths;
+                self.view.show_message(self.deaths.clone().unwrap_or_default());
+                is_stale = true;
             }
             let was_open = self.closed_by.is_none();
             if self.check_session()? == Next::Leave {
@@ -304,7 +324,7 @@ impl Watch {
         };
         match session.join() {
             Ok(ended) => self.command = ended?.command,
-            Err(_panic) => bail!("the session's thread has panicked"),
+            Err(_panic) => Err(CaptureError::Thread(OwnThread::Session))?,
         }
         Ok(())
     }

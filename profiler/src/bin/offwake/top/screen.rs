@@ -2,12 +2,18 @@
 
 use std::{
     io::{self, IsTerminal as _, Stdout},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use anyhow::{Context as _, bail};
-use offwake::top::{ColourMode, Key, ViewState, draw};
+use offwake::{
+    own_threads::{self, DeathCost, OwnThread},
+    top::{ColourMode, Key, ViewState, draw},
+};
 use offwake_analysis::top::TopData;
 use ratatui::{
     Terminal,
@@ -23,6 +29,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Whether the terminal is taken over, so that it is restored once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// The first thread that has panicked without which there is no view.
+static FATAL: OnceLock<OwnThread> = OnceLock::new();
+
+/// What threads said as they died whose death costs the view a part: it is printed when the terminal is
+/// given back. There are no more than there are such threads.
+static LAST_WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Something that came from the terminal.
 pub enum Input {
@@ -66,7 +79,15 @@ pub fn restore() {
         // Nobody is left to tell if the terminal itself is gone.
         let _gone = terminal::disable_raw_mode();
         let _gone = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+        for words in LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            eprintln!("{words}");
+        }
     }
+}
+
+/// The thread whose panic has ended the view, if one has.
+pub fn fatal_panic() -> Option<OwnThread> {
+    FATAL.get().copied()
 }
 
 /// Whether somebody has restored the terminal while the screen was still open.
@@ -75,12 +96,23 @@ pub fn was_restored() -> bool {
 }
 
 impl Screen {
-    /// Takes the terminal over. A panic, of whichever thread, restores it before it prints
-    /// anything.
+    /// Takes the terminal over. A panic of a thread without which there is no view restores it before
+    /// anything is printed. What any other thread says as it dies waits until the view is over.
     pub fn open(colours: ColourMode) -> anyhow::Result<Self> {
         let cannot = "cannot take the terminal over";
         let default_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
+            let thread = own_threads::current();
+            if matches!(thread.death_cost(), DeathCost::Part(_)) {
+                if TAKEN.load(Ordering::SeqCst) {
+                    let words = format!("thread '{}' {panic}", thread.name());
+                    LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).push(words);
+                } else {
+                    default_hook(panic);
+                }
+                return;
+            }
+            FATAL.get_or_init(|| thread);
             restore();
             default_hook(panic);
         }));

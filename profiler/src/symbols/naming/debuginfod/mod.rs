@@ -27,6 +27,8 @@ use ureq::{
 
 use cache::Cache;
 
+use crate::parser::end_deadline;
+
 /// For a name's look-up and the connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// Hops from the address that was asked for to the one that answers.
@@ -187,6 +189,7 @@ impl Debuginfod {
         let failed = |why: &dyn std::fmt::Display| Refusal::Failed(why.to_string());
         let url = format!("{}/buildid/{build_id}/debuginfo", server.trim_end_matches('/'));
         let time = self.limits.time.min(self.limits.time_in_all.saturating_sub(state.spent));
+        let time = time.min(end_deadline::time_left().unwrap_or(Duration::MAX));
         let left = self.limits.size_in_all.saturating_sub(state.fetched.bytes);
         let most = self.limits.size.min(left);
         let mut response = agent(server, time).get(url).call().map_err(|error| failed(&error))?;
