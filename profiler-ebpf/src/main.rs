@@ -23,6 +23,7 @@
 //! | `clock`, a perf event | `sample::on_clock_tick` |
 //! | `block_bio_queue`, `writeback_dirty_folio` | `disk_use::on_submit`, `on_dirty_folio` |
 //! | `faccessat2`, a function, else `sys_enter` | `marker::on_faccessat2` |
+//! | `marker_probe`, wherever the user says | `marker::on_probe` |
 //! | `tg_throttle_down`, `tg_unthrottle_up`, functions | `throttle::on_throttle`, `on_unthrottle` |
 //! | `survey`, a task iterator | `survey::survey_thread` |
 //!
@@ -42,7 +43,8 @@
 //! - `tg_throttle_down` and `tg_unthrottle_up` keep when CPU quotas were used up and refilled.
 //! - `block_bio_queue` and `writeback_dirty_folio` count what each process reads from block devices,
 //!   and writes to them.
-//! - `faccessat2` or `sys_enter` sends the markers that programs set in their own code.
+//! - `faccessat2` or `sys_enter` sends the markers that programs set in their own code, and
+//!   `marker_probe` those that functions and probes of programs are.
 //! - `clock` sends the stacks of the thread that is on the CPU.
 //! - `survey` sends every thread's properties and open waits as the window opens, as it closes, and
 //!   for a snapshot. Before the window it also finds the target's children.
@@ -69,8 +71,9 @@ mod entry {
 
     use aya_ebpf::{
         EbpfContext as _,
-        macros::{btf_tracepoint, fentry, perf_event},
-        programs::{BtfTracePointContext, FEntryContext, PerfEventContext},
+        helpers::generated::bpf_get_attach_cookie,
+        macros::{btf_tracepoint, fentry, perf_event, uprobe},
+        programs::{BtfTracePointContext, FEntryContext, PerfEventContext, ProbeContext},
     };
     use profiler_ebpf::{marker::FACCESSAT2, record::system_vector, run_costs::Group};
 
@@ -303,6 +306,14 @@ mod entry {
         if ctx.arg::<u64>(1) == FACCESSAT2 && !Task::current().is_in_compat_syscall() {
             marker::on_faccessat2(Registers::from_arg(ctx.arg(0)));
         }
+        0
+    }
+
+    /// At instructions of programs: it is attached to all of them, and each says which it is.
+    #[uprobe]
+    fn marker_probe(ctx: ProbeContext) -> u32 {
+        // SAFETY: the context is what the kernel calls with; the helper reads what is kept beside it.
+        marker::on_probe(unsafe { bpf_get_attach_cookie(ctx.as_ptr()) });
         0
     }
 

@@ -6,6 +6,8 @@
 //! faccessat2(2, "Training:saved", -975, 0)      an instant
 //! ```
 //!
+//! Besides, functions and probes of programs can be made markers; then the text is the user half's.
+//!
 //! The convention is systing's
 //! ([`USAGE.adoc`](https://github.com/josefbacik/systing/blob/v1.13.10/docs/USAGE.adoc), "Userspace
 //! Marker Events"): the kernel refuses such a mode before it reads the name.
@@ -26,6 +28,34 @@ pub const TEXT_LEN: usize = 128;
 /// How many markers each CPU records in a second (2³⁰ ns). A program that sets more must not take
 /// the room of everybody's waits.
 pub const MAX_PER_SECOND: u64 = 100_000;
+
+/// How many places can be markers by themselves: the entries of the map of their texts.
+pub const MAX_PROBES: u32 = 256;
+
+/// What a place says where a marker is to be set ([`MarkerProbe`]): which entry, and its kind in the
+/// lowest bits.
+#[must_use]
+pub const fn probe_cookie(index: u32, kind: u32) -> u64 {
+    (index as u64) << 2 | kind as u64
+}
+
+/// The entry, and the kind.
+#[must_use]
+pub const fn split_cookie(cookie: u64) -> (u32, u32) {
+    ((cookie >> 2) as u32, cookie as u32 & 3)
+}
+
+/// The text of the markers that are set where a function or a probe of a program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct MarkerProbe {
+    /// As [`MarkerRecord::text`], with a NUL behind it.
+    pub text: [u8; TEXT_LEN],
+    /// As [`MarkerRecord::text_len`].
+    pub text_len: u32,
+    /// Nothing, so that there is no padding.
+    pub unused: u32,
+}
 
 /// What a marker says ([`MarkerRecord::kind`]): the call's first argument. Append-only.
 pub mod marker_kind {
@@ -57,4 +87,8 @@ pub struct MarkerRecord {
     pub text: [u8; TEXT_LEN],
 }
 
-const _: () = assert!(size_of::<MarkerRecord>() == 32 + TEXT_LEN);
+const _: () = {
+    assert!(size_of::<MarkerRecord>() == 32 + TEXT_LEN);
+    assert!(size_of::<MarkerProbe>() == TEXT_LEN + 8);
+    assert!(marker_kind::INSTANT < 4);
+};

@@ -1,6 +1,8 @@
 //! Every parser of what other programs and users make, over any bytes: what `fuzz/` calls. The parsers
 //! themselves are no part of the library's face.
 
+use offwake_unwind::elf::probe_points::{self, ProbeQuery};
+
 use crate::{
     awaited_children, cgroup2, containers, file_locks, files, fuse_servers, lock_owners,
     pipe_holders, processes,
@@ -32,7 +34,7 @@ pub fn parse_containers(bytes: &[u8]) {
 }
 
 /// Reads the headers and notes of a file, and where in it CPython keeps its state and threads their
-/// tags; and the bytes as what a process calls its labels.
+/// tags, and functions and probes are; and the bytes as what a process calls its labels.
 pub fn read_headers(bytes: &[u8]) {
     let described = ModuleDescription::read(bytes);
     assert!(described.left_out == 0 || !described.segments.is_empty());
@@ -40,6 +42,12 @@ pub fn read_headers(bytes: &[u8]) {
         let _image = python::hostile::read_image(bytes, path);
     }
     tags::parse_hostile(bytes);
+    for query in [
+        ProbeQuery::Function("main".to_owned()),
+        ProbeQuery::Usdt { provider: "shop".to_owned(), name: "pay".to_owned() },
+    ] {
+        let _points = probe_points::find_points(bytes, &query);
+    }
 }
 
 /// Names offsets in a file.

@@ -24,6 +24,7 @@ pub mod fuzzing;
 mod interrupts;
 pub mod kernel;
 mod lock_owners;
+pub mod marker_probes;
 pub mod own_threads;
 pub mod parser;
 mod pipe_holders;

@@ -3,8 +3,9 @@
 /// Go has the reader of profiles for pprof; the servers and musl's compiler are what is unwound, and gdb
 /// unwinds it too. Docker runs containers of busybox. perf has a load of many threads that talk.
 /// iptables translates addresses between network namespaces. debootstrap makes the bare systems that
-/// packages are tried on, and dpkg-dev says what the program depends on.
-const FOR_LIVE_TESTS: [&str; 17] = [
+/// packages are tried on, and dpkg-dev says what the program depends on. systemtap-sdt-dev has what
+/// programs put probes into themselves by.
+const FOR_LIVE_TESTS: [&str; 18] = [
     "busybox-static",
     "chromium",
     "chromium-driver",
@@ -21,6 +22,7 @@ const FOR_LIVE_TESTS: [&str; 17] = [
     "postgresql",
     "redis-server",
     "redis-tools",
+    "systemtap-sdt-dev",
     "tmux",
 ];
 

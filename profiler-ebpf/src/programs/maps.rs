@@ -12,6 +12,7 @@ use profiler_ebpf::{
     detail::Detail,
     disk_use::{DirtySlot, DiskUse, MAX_USERS},
     loss::LossCounters,
+    marker::{MAX_PROBES, MarkerProbe},
     own_processes::{ROWS, Row},
     python::{PythonFrames, PythonProcess, PythonThreadState},
     record::{StackRecord, SummedRecord, WaitRecord},
@@ -237,6 +238,12 @@ pub static LAST_UNTHROTTLE: Array<u64, 1> = Array::new();
 /// How many markers each CPU has recorded in this second.
 #[btf_map]
 pub static MARKER_RATES: PerCpuArray<MarkerRate, 1> = PerCpuArray::new();
+
+/// The texts of the markers that functions and probes are. Only user space writes, before they are
+/// attached; the loader makes it as large as is needed.
+#[btf_map]
+pub static MARKER_PROBES: Array<MarkerProbe, { MAX_PROBES as usize }> = Array::new();
+
 /// Where the threads of each process have their tags. User space writes, and an exec removes its
 /// process's.
 #[btf_map]

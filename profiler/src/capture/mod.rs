@@ -591,10 +591,14 @@ fn options(settings: &Settings, max_overhead: Option<OverheadLimit>) -> String {
     let budget = budget.map_or("none".to_owned(), |budget| format!("{:.3}%", budget.as_percent()));
     let overhead =
         max_overhead.map_or("none".to_owned(), |limit| format!("{}%", limit.as_percent()));
+    // A request may have several places.
+    let mut probes: Vec<&str> = settings.marker_probes.iter().map(|it| it.words.as_str()).collect();
+    probes.dedup();
+    let probes: String = probes.iter().map(|words| format!(" --marker {words}")).collect();
     format!(
         "--scope {} --stacks {} --unwind {} --budget {budget} --check-stacks {check_one_in} --max-stacks {max_stacks} \
          --sample {sample_hz} --ring-size {ring_bytes} --max-threads {max_threads} --max-targets {max_targets} \
-         --max-overhead {overhead} --markers {}",
+         --max-overhead {overhead} --markers {}{probes}",
         scope.name(),
         mode.name(),
         method.name(),

@@ -7,9 +7,9 @@ use aya::{
 };
 
 use super::{
-    Kernel, KernelError, KernelTypes, MarkerMode,
+    Kernel, KernelError, KernelTypes, Settings,
     load_programs::load_programs,
-    markers,
+    marker_probes, markers,
     sampling_clock::{self, SamplingClock},
     survey,
 };
@@ -83,9 +83,9 @@ pub(super) fn optional_tracepoints() -> &'static [&'static str] {
 pub(super) fn attach(
     kernel: &mut Kernel,
     types: &KernelTypes,
-    sample_hz: u32,
-    markers: MarkerMode,
+    settings: &Settings,
 ) -> Result<(), KernelError> {
+    let sample_hz = settings.sample_hz;
     let btf = Btf::from_sys_fs()?;
     if types.has_quotas() {
         let attached = attach_quotas(kernel, types, &btf);
@@ -99,7 +99,7 @@ pub(super) fn attach(
     if let Err(error) = attached {
         log::info!("what is read from disks and written to them is not counted: {error}");
     }
-    markers::attach(kernel, &btf, markers)?;
+    markers::attach(kernel, &btf, settings.markers)?;
     let names: Vec<&'static str> = (OPTIONAL.iter().copied())
         .filter(|name| types.has_tracepoint(name))
         .chain(REQUIRED.iter().copied())
@@ -111,6 +111,7 @@ pub(super) fn attach(
     for name in &names {
         attach_tracepoint(kernel, name)?;
     }
+    kernel.marker_probes = marker_probes::attach(kernel, &settings.marker_probes)?;
     if sample_hz > 0 {
         kernel.clock = Some(SamplingClock::start(&mut kernel.ebpf, sample_hz)?);
     }

@@ -55,6 +55,14 @@ pub enum KernelError {
     /// A thread that loads programs died.
     #[error("offwake's own thread {} failed", .0.name())]
     Thread(OwnThread),
+    /// A function or a probe could not be followed.
+    #[error("cannot follow --marker {words}: {error}")]
+    Probe {
+        /// What the user calls it.
+        words: String,
+        /// The kernel's error.
+        error: io::Error,
+    },
     /// A map could not be used.
     #[error("cannot use the BPF map `{map}`: {}", chain(.source))]
     Map {

@@ -125,6 +125,7 @@ impl Features {
                 messages: LogMessages::Off,
                 detail: DetailMode::Adjustable,
                 markers: MarkerMode::IfCheap,
+                marker_probes: Vec::new(),
                 own_processes: Vec::new(),
             };
             let mut kernel = Kernel::start(&types, &settings)?.kernel;

@@ -1,7 +1,7 @@
 //! Loading: makes and fills the maps, and makes offsets and settings constants of the programs.
 
 use std::os::{
-    fd::{AsFd as _, AsRawFd as _},
+    fd::{AsFd as _, AsRawFd as _, OwnedFd},
     unix::net::UnixDatagram,
 };
 
@@ -25,10 +25,11 @@ use super::{
     DetailControl, DiskUseReader, KernelError, KernelTypes, LossReader, MarkerMode, MarkerSource,
     ProgramCostReader, ProgramTimer, Ring, StackCountReader, attach,
     btf::COMPAT_MASK,
-    map_batch, object,
+    map_batch, marker_probes, object,
     sampling_clock::{SamplingClock, online_cpu_list},
     syscalls, tracing_frames, user_stacks,
 };
+use crate::marker_probes::MarkerProbe;
 
 /// Which threads are the target of the kernel half.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +130,8 @@ pub struct Settings {
     pub detail: DetailMode,
     /// Whether the markers are recorded that programs set in their own code.
     pub markers: MarkerMode,
+    /// The functions and probes that are markers too.
+    pub marker_probes: Vec<MarkerProbe>,
     /// The processes that unwind, read and write for this one, and are not recorded either: those that
     /// there are before anything is attached. Those that come later the kernel half sees.
     pub own_processes: Vec<Tgid>,
@@ -171,6 +174,8 @@ pub struct Kernel {
     pub(super) follows_quotas: bool,
     pub(super) counts_disk_use: bool,
     pub(super) marker_source: Option<MarkerSource>,
+    /// What keeps functions and probes attached.
+    pub(super) marker_probes: Vec<OwnedFd>,
 }
 
 /// The kernel half as it was started, and what reads from it.
@@ -238,7 +243,8 @@ impl Kernel {
             .map_max_entries("SENT_STACKS", settings.stacks.max_stacks)
             .map_max_entries("TARGETS", settings.max_targets)
             .map_max_entries(user_stacks::STACK_COPIES, settings.stacks.copies_bytes)
-            .map_max_entries(user_stacks::CALL_SITES, settings.stacks.max_stacks);
+            .map_max_entries(user_stacks::CALL_SITES, settings.stacks.max_stacks)
+            .map_max_entries(marker_probes::TEXTS, settings.marker_probes.len().max(1) as u32);
         if let Some(entries) = settings.stand_in_only {
             loader.map_max_entries("STAND_IN", entries);
         }
@@ -258,11 +264,12 @@ impl Kernel {
             follows_quotas: false,
             counts_disk_use: false,
             marker_source: None,
+            marker_probes: Vec::new(),
         };
         kernel.fill_maps(settings)?;
         let sizes = ring_sizes(cpus, &online_cpu_list()?, settings.ring_bytes);
         let rings = kernel.make_rings(&sizes)?;
-        attach::attach(&mut kernel, types, settings.sample_hz, settings.markers)?;
+        attach::attach(&mut kernel, types, settings)?;
         let losses = LossReader::from_ebpf(&mut kernel.ebpf)?;
         let stacks = StackCountReader::from_ebpf(&mut kernel.ebpf)?;
         let programs = ProgramTimer::new(&kernel.ebpf);

@@ -15,6 +15,7 @@ mod load_programs;
 mod loss;
 mod map_batch;
 mod maps;
+mod marker_probes;
 mod markers;
 mod object;
 mod program_timer;

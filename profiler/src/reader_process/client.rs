@@ -16,7 +16,10 @@ use std::{
 };
 
 use offwake_recording::{loss::Diagnostics, units::Tgid};
-use offwake_unwind::elf::tls_symbol::TlsSymbol;
+use offwake_unwind::elf::{
+    probe_points::{ProbePoint, ProbeQuery, ProbeRefusal},
+    tls_symbol::TlsSymbol,
+};
 use rustix::{
     io::Errno,
     process::{Pid, test_kill_process},
@@ -359,6 +362,19 @@ pub(crate) fn find_tls_symbol(
     match ask(&identity.into(), request, &[held.as_fd()]) {
         Ok((Reply::TlsSymbol(symbol), _)) => symbol,
         _ => None,
+    }
+}
+
+/// Finds the places of a function or a probe in a held file.
+pub(crate) fn find_probe_points(
+    held: &OwnedFd,
+    query: &ProbeQuery,
+) -> rustix::io::Result<Result<Vec<ProbePoint>, ProbeRefusal>> {
+    let identity = FileIdentity::from_file(held)?;
+    let request = Request::FindProbePoints { query: query.clone() };
+    match ask(&identity.into(), request, &[held.as_fd()])? {
+        (Reply::ProbePoints(points), _) => Ok(points),
+        _ => Err(Errno::IO),
     }
 }
 

@@ -3,7 +3,10 @@
 use std::{borrow::Cow, fmt};
 
 use offwake_recording::{BuildId, Segment, units::Tgid};
-use offwake_unwind::elf::tls_symbol::TlsSymbol;
+use offwake_unwind::elf::{
+    probe_points::{ProbePoint, ProbeQuery, ProbeRefusal},
+    tls_symbol::TlsSymbol,
+};
 use rustix::fs::Statx;
 use serde::{Deserialize, Serialize};
 
@@ -107,6 +110,8 @@ pub(super) enum Request {
     Copy { limit: u64 },
     /// Finds a variable of threads in the program or library that comes with this, as a name alone.
     FindTlsSymbol { identity: FileIdentity, name: String },
+    /// Finds a function or a probe in the program or library that comes with this, as a name alone.
+    FindProbePoints { query: ProbeQuery },
     /// Finds where a process has the first mapping whose name begins with one of these.
     FindNamedMapping { tgid: Tgid, beginnings: Vec<String> },
 }
@@ -143,6 +148,8 @@ pub(super) enum Reply<'a> {
     Description(Option<Described>),
     /// Where the file has the variable.
     TlsSymbol(Option<TlsSymbol>),
+    /// Where the file has the function or the probe.
+    ProbePoints(Result<Vec<ProbePoint>, ProbeRefusal>),
     /// The address of the mapping.
     NamedMapping(Option<u64>),
 }

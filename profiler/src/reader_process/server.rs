@@ -12,7 +12,7 @@ use std::{
 
 use object::ReadCache;
 use offwake_recording::units::Tgid;
-use offwake_unwind::elf::tls_symbol::TlsSymbol;
+use offwake_unwind::elf::{probe_points, tls_symbol::TlsSymbol};
 use rustix::{
     fs::{CWD, Mode, OFlags},
     io::Errno,
@@ -102,6 +102,11 @@ fn try_to_answer(request: Request, files: Vec<OwnedFd>) -> Result<Answer, Errno>
         }
         Request::FindTlsSymbol { identity, name } => {
             Ok((Reply::TlsSymbol(find_tls_symbol(&handed()?, identity, &name)), None))
+        }
+        Request::FindProbePoints { query } => {
+            let file = held_file::open_directly(&handed()?)?;
+            let points = probe_points::find_points(&ReadCache::new(file), &query);
+            Ok((Reply::ProbePoints(points), None))
         }
         Request::FindNamedMapping { tgid, beginnings } => {
             let found = proc_maps::find_named(tgid, &beginnings).map_err(errno)?;

@@ -6,11 +6,11 @@
 //! function, and it begins in the middle of things, with a stack frame that the function has made
 //! before.
 
-use std::ops::Range;
+use std::{collections::HashSet, ops::Range};
 
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CieOrFde, EhFrame, EhFrameHdr, FrameDescriptionEntry,
-    LittleEndian, UnwindSection,
+    BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, EhFrame, EhFrameHdr,
+    FrameDescriptionEntry, LittleEndian, UnwindContext, UnwindSection, X86_64,
 };
 use object::{ReadRef, elf::PT_GNU_EH_FRAME};
 
@@ -55,6 +55,50 @@ fn parts_in_entries<'data, R: ReadRef<'data>>(
         }
     }
     Some(parts)
+}
+
+/// What unwind data says of a file's functions.
+#[derive(Default)]
+pub struct UnwindFacts {
+    /// Where functions begin.
+    pub beginnings: HashSet<u64>,
+    /// Where, in some functions, the return address is what is on top of the stack, as it was when
+    /// they were called.
+    pub flat: Vec<Range<u64>>,
+}
+
+/// Reads what unwind data says of all functions of a file, and in more detail of those that begin at
+/// some addresses.
+pub fn read_unwind_facts<'data, R: ReadRef<'data>>(
+    headers: &Headers,
+    data: LimitedFile<'_, R>,
+    of_interest: &[u64],
+) -> UnwindFacts {
+    let mut facts = UnwindFacts::default();
+    let Some((entries, bases)) = find_eh_frame(headers, data) else { return facts };
+    let mut context = UnwindContext::new();
+    let mut all = entries.entries(&bases);
+    while let Ok(Some(entry)) = all.next() {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        let Ok(entry) = partial.parse(|_, bases, offset| entries.cie_from_offset(bases, offset))
+        else {
+            break;
+        };
+        let begin = entry.initial_address();
+        if !begins_with_a_frame(&entry, &entries, &bases) {
+            facts.beginnings.insert(begin);
+        }
+        if of_interest.contains(&begin) {
+            let Ok(mut rows) = entry.rows(&entries, &bases, &mut context) else { continue };
+            while let Ok(Some(row)) = rows.next_row() {
+                let called = CfaRule::RegisterAndOffset { register: X86_64::RSP, offset: 8 };
+                if *row.cfa() == called {
+                    facts.flat.push(row.start_address()..row.end_address());
+                }
+            }
+        }
+    }
+    facts
 }
 
 /// Finds `.eh_frame`, which its header leads to.

@@ -74,7 +74,16 @@ pub fn read<'data, R: ReadRef<'data>, T>(
     data: R,
     body: impl FnOnce(Headers, LimitedFile<'_, R>) -> Option<T>,
 ) -> Option<T> {
-    let left = Cell::new(MAX_READ);
+    read_within(data, MAX_READ, body)
+}
+
+/// The same with another limit, in bytes.
+pub(super) fn read_within<'data, R: ReadRef<'data>, T>(
+    data: R,
+    limit: u64,
+    body: impl FnOnce(Headers, LimitedFile<'_, R>) -> Option<T>,
+) -> Option<T> {
+    let left = Cell::new(limit);
     let data = LimitedFile { data, left: &left };
     // The last resort: no ELF file that we know of makes this panic.
     let attempt = catch_unwind(AssertUnwindSafe(|| {

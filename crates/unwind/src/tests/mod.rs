@@ -5,4 +5,5 @@ mod hostile;
 mod instructions;
 mod live_process;
 mod own;
+mod probe_points;
 mod programs;

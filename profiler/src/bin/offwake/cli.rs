@@ -7,6 +7,7 @@ use offwake::{
     capture::{Trigger, flight_recorder::Retention},
     containers::ContainerQuery,
     kernel::MarkerMode,
+    marker_probes::ProbeRequest,
 };
 use offwake_recording::Scope;
 
@@ -343,6 +344,12 @@ pub struct RecordingArguments {
     /// that costs nobody else anything, or also where it slows down every syscall of the machine
     #[arg(long, value_name = "WHEN", value_enum, default_value_t = MarkerArgument::Auto)]
     pub markers: MarkerArgument,
+
+    /// Record a function as a range, or a USDT probe as an instant or a range: PATH:FUNCTION,
+    /// usdt:PROVIDER:NAME or usdt:PATH:PROVIDER:NAME. May be given several times. Each call
+    /// costs whoever makes it microseconds, on virtual machines tens of them, in every process
+    #[arg(long, value_name = "WHAT")]
+    pub marker: Vec<ProbeRequest>,
 
     /// Size of each CPU's ring buffer (a power of two; 64K, 8M). CPUs that are offline get at most
     /// 64K [default: 128M over all online CPUs, at most 8M each]

@@ -15,6 +15,7 @@ use offwake::{
     },
     containers::RestartWatcher,
     kernel::{DetailMode, FeatureStatus, Features, LogMessages, Need, Settings},
+    marker_probes::{Searched, find_probes},
     own_threads::{self, OwnThread},
     parser, privileges, reader_process,
     symbols::NameSources,
@@ -115,7 +116,12 @@ impl Session {
             }
         };
         let (FoundTarget::AtOnce(target) | FoundTarget::AfterWaiting(target)) = found;
-        let plan = build_plan(arguments, &target, memory_limit);
+        let searched = match (&target.command, requests_command(arguments)) {
+            (Some(_), true) => Searched::Command,
+            _ => Searched::Target(&target.filter),
+        };
+        let mut plan = build_plan(arguments, &target, memory_limit);
+        plan.settings.marker_probes = find_probes(&arguments.marker, searched)?;
         Ok(Self { target, plan, duration, snapshots: Snapshots::Refused, remote: None })
     }
 
@@ -372,6 +378,11 @@ fn find_target(
     }
 }
 
+/// Whether the target is the command, which no option names.
+fn requests_command(arguments: &RecordingArguments) -> bool {
+    requested_target(&arguments.target, Restarts::Ignored, Children::Included).is_none()
+}
+
 /// The target that the options ask for, if they name one.
 fn requested_target(
     arguments: &TargetArguments,
@@ -413,6 +424,7 @@ fn build_plan(
                 OverheadArgument::Share(_) => DetailMode::Adjustable,
             },
             markers: arguments.markers.into(),
+            marker_probes: Vec::new(),
             own_processes: Vec::new(),
         },
         target: target.description.clone(),
