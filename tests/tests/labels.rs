@@ -1,6 +1,6 @@
 //! What programs say of what their threads do: each wait has the trace that its thread had, or none.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use offwake_recording::{Recording, TagSet, Wait, stream, units::Timestamp};
@@ -18,6 +18,10 @@ const ASKER: u8 = 0x11;
 const ANSWERER: u8 = 0x22;
 const ABSURD: u8 = 0xcc;
 const TORN: u8 = 0xbb;
+/// Contexts at the end of a page, longer than most, and with other bytes behind them each time.
+const EDGE: u8 = 0x33;
+const LENGTHY: u8 = 0x44;
+const NOISY: u8 = 0x55;
 
 const NANOSLEEP: [u32; 2] = [35, 230];
 const POLL: u32 = 7;
@@ -102,6 +106,24 @@ fn check(recording: &Recording, options: &str) -> Result<()> {
         ensure!(!waits.is_empty(), "{options}: no waits of {comm}");
         ensure!(waits.keys().all(|(_, trace)| trace.is_none()), "{options}: {comm}: {waits:?}");
     }
+    for (comm, byte) in [("edge", EDGE), ("lengthy", LENGTHY), ("noisy", NOISY)] {
+        let waits = of(comm)?;
+        let all: usize = waits.values().sum();
+        ensure!(all > 100, "{options}: {comm}: {waits:?}");
+        let has_it =
+            |(number, trace): &(u32, Option<u8>)| is_sleep(*number) && *trace == Some(byte);
+        ensure!(waits.keys().all(has_it), "{options}: {comm}: {waits:?}");
+    }
+    let sets_of = |byte: u8| {
+        let sets = recording.tag_sets.values();
+        sets.filter(move |set| set.trace.is_some_and(|trace| trace.0[0] == byte))
+    };
+    for set in sets_of(LENGTHY) {
+        let labels = [(0, "a".repeat(150)), (1, "b".repeat(150))];
+        ensure!(set.attributes == labels, "{options}: {set:?}");
+    }
+    // What is behind a context is no part of it.
+    ensure!(sets_of(NOISY).count() == 1, "{options}: {} sets", sets_of(NOISY).count());
     let asker = of("asker")?;
     ensure!(asker.keys().all(|key| *key == (READ, Some(ASKER))), "{options}: {asker:?}");
     let asker = recording.thread_events.iter().find(|event| event.comm == "asker");
@@ -185,6 +207,58 @@ fn a_trace_is_found_by_its_id() -> Result<()> {
     ensure!(counted == count(&report.waits), "{counted}: {json}");
     let none = outcome.report_of("x.offwake", &["--where", "label.key_0=/cart"])?;
     ensure!(none.terminal().contains("no wait passes the filters"), "{}", none.terminal());
+    Ok(())
+}
+
+/// Records a server that works for two routes, and returns its classes of requests: label, how many, and
+/// how long the median took.
+fn served(arguments: &[&Path]) -> Result<(Outcome, Vec<(Option<String>, u64, u64)>)> {
+    let flags = &["-O2", "-rdynamic"];
+    let source = Source { compiler: "cc", file: "labelled_server.c", flags };
+    let program = Compiled::compile_one(source)?.start("labelled_server", arguments)?;
+    let (outcome, _recording) = record(&program, &[])?;
+    let outputs = ["-o", "x.requests.json", "-o", "x.otlp.json", "--requests"];
+    let shown = outcome.report_of("x.offwake", &outputs)?;
+    let json: serde_json::Value = serde_json::from_str(&shown.text("x.requests.json")?)?;
+    let classes = json["classes"].as_array().context("no classes")?.iter();
+    let served = classes.filter(|class| class["program"] == "labelled_server");
+    let class = |class: &serde_json::Value| {
+        let number = |value: &serde_json::Value| value.as_u64().context("no number");
+        let label = class["label"].as_str().map(str::to_owned);
+        Ok((label, number(&class["count"])?, number(&class["latency"]["p50_ns"])?))
+    };
+    let mut classes = served.map(class).collect::<Result<Vec<_>>>()?;
+    classes.sort();
+    println!("| {classes:?} |");
+    Ok((shown, classes))
+}
+
+/// A cart takes 1 ms, a checkout 4.
+#[test]
+fn requests_of_different_routes_are_different_classes() -> Result<()> {
+    let (shown, mut classes) = served(&[])?;
+    // Until offwake had read what the server has mapped, it knew of no labels.
+    classes.retain(|(label, count, _)| label.is_some() || *count > 50);
+    let [(cart, carts, cart_ns), (checkout, checkouts, checkout_ns)] = classes.as_slice() else {
+        anyhow::bail!("two classes are wanted: {classes:?}");
+    };
+    let labels = (cart.as_deref(), checkout.as_deref());
+    ensure!(labels == (Some("http.route=/cart"), Some("http.route=/checkout")), "{classes:?}");
+    ensure!(*carts > 50 && carts.abs_diff(*checkouts) <= 2, "{classes:?}");
+    ensure!(*cart_ns < 3_000_000 && *checkout_ns > 4_000_000, "{classes:?}");
+    ensure!(shown.terminal().contains(", http.route=/checkout), "), "{}", shown.terminal());
+    let spans = shown.text("x.otlp.json")?;
+    ensure!(spans.contains(", http.route=/checkout)"), "no span has the class");
+    Ok(())
+}
+
+#[test]
+fn requests_of_a_server_that_says_nothing_are_one_class() -> Result<()> {
+    let (_shown, classes) = served(&[Path::new("silent")])?;
+    let [(None, count, _)] = classes.as_slice() else {
+        anyhow::bail!("one class without a label is wanted: {classes:?}");
+    };
+    ensure!(*count > 100, "{classes:?}");
     Ok(())
 }
 

@@ -6,13 +6,14 @@ use offwake_analysis::{
     timeline::Timeline,
 };
 use offwake_recording::{
-    FileId, FileKind, OpenFile, ReadyFile, Recording, SocketEnd, SocketRole,
-    units::{Nanos, Tid},
+    FileId, FileKind, OpenFile, ReadyFile, Recording, SocketEnd, SocketRole, TagChange, TagName,
+    TagSet, TagSetId,
+    units::{Nanos, Tgid, Tid, Timestamp},
 };
 use proptest::prelude::*;
 
 use crate::{
-    draw::{edit, live, recording, ticks},
+    draw::{at, edit, live, recording, ticks},
     fixtures::{EPOLL_WAIT, READ, file, syscall},
     properties::world,
 };
@@ -271,6 +272,55 @@ fn a_client_that_makes_one_connection_after_the_other_has_requests() {
     let class = only_class(&requests);
     assert_eq!((class.count, class.seen_by_server), (30, 30));
     assert_eq!((class.latency.p50_ns, requests.not_told_apart), (ticks(4), 0));
+}
+
+/// Sets, at these ticks, what 60 says that it is for.
+fn label(recording: &mut Recording, key: u8, changes: &[(usize, Option<&str>)]) {
+    for (n, &(tick, value)) in changes.iter().enumerate() {
+        let id = TagSetId(n as u64 + 1);
+        let attributes = value.iter().map(|value| (key, (*value).to_owned())).collect();
+        let (tgid, at) = (Tgid(60), at(tick));
+        // It was looked at just before.
+        let since = Some(Timestamp(at.0 - 1));
+        let set = TagSet { id, tgid, trace: None, span: None, attributes };
+        recording.tag_sets.insert(id, set);
+        let set = value.map(|_| id);
+        recording.tag_changes.push(TagChange { tid: Tid(60), tgid, at, since, set });
+    }
+    let name = ["http.route", "enduser.id"][usize::from(key)].to_owned();
+    recording.tag_names.push(TagName { tgid: Tgid(60), key, name });
+}
+
+/// Every other request is for the cart, and its label is laid down before the next one.
+fn labelled(key: u8) -> Requests {
+    let mut r = asks(20, |_| false);
+    let mut changes = Vec::new();
+    for n in 0..20 {
+        changes.push((n * PERIOD + 3, Some(if n % 2 == 0 { "/checkout" } else { "/cart" })));
+        changes.push((n * PERIOD + 8, None));
+    }
+    label(&mut r, key, &changes);
+    find(&mut r)
+}
+
+#[test]
+fn requests_are_told_apart_by_what_the_serving_thread_says_that_they_are_for() {
+    let requests = labelled(0);
+    let served = requests.classes.iter().filter(|class| class.server.contains("thread60"));
+    let mut classes: Vec<_> = served.map(|class| (class.label.as_deref(), class.count)).collect();
+    classes.sort_unstable();
+    assert_eq!(classes, [(Some("http.route=/cart"), 10), (Some("http.route=/checkout"), 10)]);
+    // The other direction has no labels: 7 says nothing.
+    assert!(requests.classes.iter().any(|class| class.label.is_none()), "{requests:#?}");
+    let text = requests.text_lines(120).join("\n");
+    assert!(text.contains(", http.route=/cart), 10 in "), "{text}");
+}
+
+#[test]
+fn a_label_that_may_have_any_number_of_values_divides_nothing() {
+    let requests = labelled(1);
+    assert_eq!(class_of(&requests, "thread60").count, 20);
+    assert!(requests.classes.iter().all(|class| class.label.is_none()), "{requests:#?}");
 }
 
 proptest! {

@@ -59,6 +59,7 @@ struct RequestColumns {
     time: Vec<Option<i64>>,
     server: Vec<String>,
     serving_end: Vec<String>,
+    label: Vec<Option<String>>,
     container: Vec<Option<String>>,
     band: Vec<String>,
     start_ns: Vec<i64>,
@@ -80,6 +81,7 @@ impl RequestColumns {
         self.time.push(clock.time_us(row.start));
         self.server.push(row.class.server.clone());
         self.serving_end.push(row.class.serving_end.clone());
+        self.label.push(row.class.label.clone());
         self.container.push(row.class.container.clone());
         self.band.push(row.band.to_owned());
         self.start_ns.push(row.start.0.cast_signed());
@@ -102,12 +104,13 @@ impl RequestColumns {
         RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
     }
 
-    fn into_columns(self) -> [(Field, ArrayRef); 17] {
+    fn into_columns(self) -> [(Field, ArrayRef); 18] {
         let time = TimestampMicrosecondArray::from(self.time).with_timezone("UTC");
         [
             nullable("time", Arc::new(time)),
             required("server", Arc::new(StringArray::from(self.server))),
             required("serving_end", Arc::new(StringArray::from(self.serving_end))),
+            nullable("label", Arc::new(StringArray::from(self.label))),
             nullable("container", Arc::new(StringArray::from(self.container))),
             required("band", Arc::new(StringArray::from(self.band))),
             required("start_ns", Arc::new(Int64Array::from(self.start_ns))),

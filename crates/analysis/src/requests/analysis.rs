@@ -98,7 +98,7 @@ impl RequestAnalysis {
     pub(crate) fn labels(&self, blame: &Blame<'_>) -> HashMap<(Tid, Timestamp), RequestLabels> {
         let mut labels = HashMap::new();
         for (class, listed) in self.classes.iter().zip(&self.summary.classes) {
-            let name = format!("{} ({})", listed.program, listed.serving_end);
+            let name = format!("{} ({})", listed.program, listed.asked_for());
             let bands = bands::divide(class.order.len());
             for (rank, request) in self.requests_in_order(class).enumerate() {
                 let band = bands.iter().find(|band| band.ranks.contains(&rank));
@@ -190,6 +190,7 @@ fn summarise(
             pid: server.pid,
             container: server.container,
             serving_end: key.serving_end.clone(),
+            label: key.label.clone(),
             roles_known: key.roles == Roles::Known,
             unfinished: count_cut(of_class.class),
             slowest,
@@ -257,6 +258,7 @@ fn list_unanswered(
             pid: server.pid,
             container: server.container,
             serving_end: key.serving_end.clone(),
+            label: key.label.clone(),
             roles_known: key.roles == Roles::Known,
             unfinished: *count,
         });

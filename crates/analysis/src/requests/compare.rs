@@ -99,6 +99,7 @@ impl<'a> OrderedRequests<'a> {
             pid: None,
             container: None,
             serving_end: String::new(),
+            label: None,
             roles_known: false,
             unfinished: 0,
             count: self.requests.len() as u64,

@@ -12,6 +12,7 @@ use crate::{
     blame::{Blame, ConnectionSides, cause::Cause, descriptor},
     findings::{ServerProgram, WaitMeanings},
     spans::{AskedRequest, Hands, RequestStart, Roles, SpanInput, find_asked_requests},
+    tags::ThreadTags,
     timeline::{ThreadIndex, WaitIndex},
 };
 
@@ -20,6 +21,18 @@ use super::{
     not_told_apart::{UnassignedWake, find_unassigned_wakes},
     turns::{Turn, find_turns},
 };
+
+/// The labels that name what a request is for, in the words of
+/// [OpenTelemetry](https://opentelemetry.io/docs/specs/semconv/registry/attributes/): the first one that the
+/// serving thread has. Of these there are few values, as of the names of spans.
+const CLASS_LABELS: [&str; 6] = [
+    "http.route",
+    "rpc.method",
+    "graphql.operation.name",
+    "messaging.operation.name",
+    "db.query.summary",
+    "route",
+];
 
 /// Whose time a request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +85,8 @@ pub(super) struct ClassKey {
     pub(super) server: ServerProgram,
     /// Where the server is asked: `tcp 127.0.0.1:5432`, `futex`.
     pub(super) serving_end: String,
+    /// What the serving thread says that they are for: `http.route=/checkout`.
+    pub(super) label: Option<String>,
     pub(super) roles: Roles,
     /// The server's process where the roles are not known, so that the two directions are apart.
     process: Option<Tgid>,
@@ -124,7 +139,8 @@ pub(super) fn find_requests(blame: &Blame<'_>, meanings: &WaitMeanings<'_>) -> F
     let asked = find_asked_requests(evidence);
     let sides = ConnectionSides::new(blame.recording());
     let turns = find_turns(blame, &sides, &asked);
-    let mut finder = RequestFinder { blame, meanings, found: FoundRequests::default() };
+    let tags = ThreadTags::new(blame.recording());
+    let mut finder = RequestFinder { blame, meanings, tags, found: FoundRequests::default() };
     for request in &asked.answered {
         finder.add_asked(request);
     }
@@ -151,6 +167,7 @@ pub(super) fn find_requests(blame: &Blame<'_>, meanings: &WaitMeanings<'_>) -> F
 struct RequestFinder<'a> {
     blame: &'a Blame<'a>,
     meanings: &'a WaitMeanings<'a>,
+    tags: ThreadTags<'a>,
     found: FoundRequests,
 }
 
@@ -195,12 +212,26 @@ impl RequestFinder<'_> {
 
     fn class_of_asked(&mut self, asked: &AskedRequest) -> ClassId {
         let serving_end = find_serving_end(self.blame, asked.wait, WaitEnd::Asking);
-        self.class((asked.server, asked.to), serving_end, asked.roles)
+        let label = self.find_label(asked.server, asked.from, asked.to);
+        self.class((asked.server, asked.to), serving_end, label, asked.roles)
     }
 
     fn class_of_turn(&mut self, turn: &Turn) -> ClassId {
         let serving_end = find_serving_end(self.blame, turn.wait, WaitEnd::Serving);
-        self.class((turn.server, turn.from), serving_end, Roles::Known)
+        let label = self.find_label(turn.server, turn.from, turn.to);
+        self.class((turn.server, turn.from), serving_end, label, Roles::Known)
+    }
+
+    /// Returns what a thread says that it does for a request.
+    fn find_label(&self, server: ThreadIndex, from: Timestamp, to: Timestamp) -> Option<String> {
+        if self.tags.is_empty() {
+            return None;
+        }
+        let tid = self.blame.timeline().thread(server)?.tid;
+        CLASS_LABELS.iter().find_map(|name| {
+            let value = self.tags.label_of_work(tid, from, to, name)?;
+            Some(format!("{name}={value}"))
+        })
     }
 
     /// Returns the class of requests that a thread serves at a time.
@@ -208,6 +239,7 @@ impl RequestFinder<'_> {
         &mut self,
         (server, at): (ThreadIndex, Timestamp),
         serving_end: String,
+        label: Option<String>,
         roles: Roles,
     ) -> ClassId {
         let named = self.blame.timeline().named_thread(server, at);
@@ -216,7 +248,7 @@ impl RequestFinder<'_> {
             Roles::Unknown => self.blame.timeline().process_of_thread(server),
         };
         let server = ServerProgram::find(self.meanings, named);
-        let key = ClassKey { server, serving_end, roles, process };
+        let key = ClassKey { server, serving_end, label, roles, process };
         let (index, _) = self.found.classes.insert_full(key);
         ClassId(u32::try_from(index).unwrap_or(u32::MAX))
     }

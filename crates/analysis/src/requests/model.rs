@@ -104,6 +104,8 @@ pub struct UnansweredRequests {
     pub container: Option<String>,
     /// Where it is asked, as in [`RequestClass::serving_end`].
     pub serving_end: String,
+    /// What the serving threads say that they are for, as in [`RequestClass::label`].
+    pub label: Option<String>,
     /// Whether it is known which end serves.
     pub roles_known: bool,
     /// How many.
@@ -160,6 +162,9 @@ pub struct RequestClass {
     pub container: Option<String>,
     /// Where it is asked: `tcp 127.0.0.1:5432`, `unix /run/app.sock`, `pipe`, `futex`.
     pub serving_end: String,
+    /// What the serving threads say that they are for, by a label of the program's own:
+    /// `http.route=/checkout`. None if they say nothing.
+    pub label: Option<String>,
     /// Whether a socket tells who asks and who serves. Where nothing does, such as at a pipe, these may be waits for
     /// the next request.
     pub roles_known: bool,
@@ -186,6 +191,29 @@ pub struct RequestClass {
     pub histogram: Vec<LatencyBucket>,
     /// The five slowest, the slowest one first, of the classes that most of the time went to.
     pub slowest: Vec<SlowestRequest>,
+}
+
+impl RequestClass {
+    /// Returns where they are asked and what for: `tcp 127.0.0.1:80, http.route=/checkout`.
+    #[must_use]
+    pub fn asked_for(&self) -> String {
+        join_label(&self.serving_end, self.label.as_deref())
+    }
+}
+
+impl UnansweredRequests {
+    /// Returns where they are asked and what for, as [`RequestClass::asked_for`] does.
+    #[must_use]
+    pub fn asked_for(&self) -> String {
+        join_label(&self.serving_end, self.label.as_deref())
+    }
+}
+
+fn join_label(serving_end: &str, label: Option<&str>) -> String {
+    match label {
+        Some(label) => format!("{serving_end}, {label}"),
+        None => serving_end.to_owned(),
+    }
 }
 
 /// How many requests took between two times.

@@ -151,14 +151,14 @@ impl UnansweredRequests {
     fn write_line(&self, window: Nanos, width: usize, out: &mut dyn io::Write) -> io::Result<()> {
         let behind =
             format!(", {} unfinished, none answered in {window}", with_commas(self.unfinished));
-        write_server(&self.server, &self.serving_end, &behind, width, out)
+        write_server(&self.server, &self.asked_for(), &behind, width, out)
     }
 }
 
-/// Writes who is asked and where, with what is said of the requests.
+/// Writes who is asked, where and what for, with what is said of the requests.
 fn write_server(
     server: &str,
-    serving_end: &str,
+    asked_for: &str,
     behind: &str,
     width: usize,
     out: &mut dyn io::Write,
@@ -166,7 +166,7 @@ fn write_server(
     let before = format!("requests of {server} (");
     // How many there are says more than all of a long path.
     let room = width.saturating_sub(before.chars().count() + behind.chars().count() + 1);
-    let end = text::cut_path(&text::terminal(serving_end), room.max(FEWEST_CHARS));
+    let end = text::cut_path(&text::terminal(asked_for), room.max(FEWEST_CHARS));
     writeln!(out, "{}", text::cut_chars(&format!("{before}{end}){behind}"), width))
 }
 
@@ -177,7 +177,7 @@ impl RequestClass {
             cut => format!(", {} unfinished", with_commas(cut)),
         };
         let behind = format!(", {} in {window}{cut}", with_commas(self.count));
-        write_server(&self.server, &self.serving_end, &behind, width, out)?;
+        write_server(&self.server, &self.asked_for(), &behind, width, out)?;
         writeln!(
             out,
             "  {:<9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}",

@@ -130,6 +130,28 @@ impl<'a> ThreadTags<'a> {
         label.map(|(_, value)| value.as_str())
     }
 
+    /// The value of a label that a thread had for what it did in `from..=to`: the only one that it took
+    /// on meanwhile, or of several the one that it had at the end. If it took on none, the one that it
+    /// had all along.
+    #[must_use]
+    pub fn label_of_work(
+        &self,
+        tid: Tid,
+        from: Timestamp,
+        to: Timestamp,
+        name: &str,
+    ) -> Option<&'a str> {
+        let changes = self.changes.get(&tid)?;
+        let later = changes.partition_point(|change| change.at <= from);
+        let inside = changes.get(later..)?.iter().take_while(|change| change.at <= to);
+        let taken_on: BTreeSet<&str> =
+            inside.filter_map(|change| self.label(self.sets.get(&change.set?)?, name)).collect();
+        match taken_on.len() {
+            1 => taken_on.first().copied(),
+            _ => self.label(self.find(tid, to)?, name),
+        }
+    }
+
     /// What a process calls one of its labels: `key_3` if it has not told.
     fn name(&self, set: &TagSet, key: u8) -> Cow<'a, str> {
         match self.names.get(&(set.tgid, key)) {

@@ -52,6 +52,31 @@ fn between_two_looks_that_differ_nothing_is_known() {
 }
 
 #[test]
+fn work_has_the_label_that_its_thread_took_on_for_it() {
+    const ROUTE: &str = "http.route";
+    let recording = recording(vec![
+        change(5, 2, None, Some(1)),
+        change(5, 6, Some(4), Some(2)),
+        change(5, 9, Some(8), None),
+        change(5, 12, Some(11), Some(1)),
+    ]);
+    let tags = ThreadTags::new(&recording);
+    let label = |from, to| tags.label_of_work(Tid(5), Timestamp(from), Timestamp(to), ROUTE);
+    // All along; taken on meanwhile, and laid down before the end.
+    assert_eq!(label(2, 4), Some("/checkout"));
+    assert_eq!(label(4, 8), Some("/cart"));
+    assert_eq!(label(4, 10), Some("/cart"));
+    // Two: that of the end counts, if there is one then.
+    assert_eq!(label(1, 7), Some("/cart"));
+    assert_eq!(label(1, 10), None);
+    assert_eq!(label(4, 12), Some("/checkout"));
+    // None at all, none any more, and none of that name.
+    assert_eq!((label(0, 1), label(9, 11)), (None, None));
+    assert_eq!(tags.label_of_work(Tid(5), Timestamp(2), Timestamp(4), "route"), None);
+    assert_eq!(tags.label_of_work(Tid(6), Timestamp(2), Timestamp(4), ROUTE), None);
+}
+
+#[test]
 fn a_change_that_was_lost_leaves_a_stretch_of_which_nothing_is_known() {
     // At 4 the thread had another set, and that was lost: the next change says so.
     let lost = recording(vec![change(5, 2, None, Some(1)), change(5, 6, Some(3), None)]);

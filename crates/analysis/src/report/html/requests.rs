@@ -27,6 +27,7 @@ pub(super) struct PageRequests {
 #[derive(Serialize)]
 struct ClassEntry {
     server: String,
+    /// And what for, by the program's own label.
     serving_end: String,
     roles_known: bool,
     count: u64,
@@ -125,7 +126,7 @@ pub(super) fn build_requests(requests: &Requests) -> PageRequests {
 fn class_entry(class: &RequestClass, window_start: u64) -> ClassEntry {
     ClassEntry {
         server: sanitise(&class.server),
-        serving_end: sanitise(&class.serving_end),
+        serving_end: sanitise(&class.asked_for()),
         roles_known: class.roles_known,
         count: class.count,
         unfinished: class.unfinished,
