@@ -104,8 +104,8 @@ impl Limits {
     /// A profile of usable size, about 20 MB: a wait takes up to 700 bytes, most of them texts of its
     /// marker, and each of its parts 54.
     const USABLE: Self = Self {
-        waits: SingleWaitLimits { waits: 15_000, parts: 90_000 },
-        tables: 5_000_000,
+        waits: SingleWaitLimits { waits: 15_000, parts: 120_000 },
+        tables: 6_000_000,
         threads_without_waits: 500,
     };
 }
