@@ -83,16 +83,16 @@ pub(super) fn find_returns(
                 }
                 FlowControl::IndirectBranch => {
                     let leaves = match find_way(&instruction, &before)? {
-                        Way::ByDistances => false,
+                        Way::Distances => false,
                         // A program may have a table of functions, too.
-                        Way::ByAddresses(table) => {
+                        Way::Addresses(table) => {
                             let first = read_word(table)?;
                             if !is_inside(first) && !is_function(first) {
                                 return None;
                             }
                             !is_inside(first)
                         }
-                        Way::ByPointer => true,
+                        Way::Pointer => true,
                     };
                     if leaves && !is_flat(instruction.ip()) {
                         return None;
@@ -117,20 +117,20 @@ pub(super) fn find_returns(
 /// What a jump goes by.
 enum Way {
     /// A table of distances, which only compilers make, and only of places within a function.
-    ByDistances,
+    Distances,
     /// A table of addresses, which is here.
-    ByAddresses(u64),
+    Addresses(u64),
     /// An address that is in no table.
-    ByPointer,
+    Pointer,
 }
 
 /// What a jump goes by: `jmp *TABLE(,%rax,8)`, or `jmp *%rax` behind the same as a `mov`, or
 /// behind `movslq (%rdx,%rax,4),%rax` and `add %rdx,%rax`. None if that can't be told.
 fn find_way(jump: &Instruction, before: &[Instruction]) -> Option<Way> {
     let by_memory = |it: &Instruction| match (it.memory_base(), it.memory_index()) {
-        (_, Register::None) => Some(Way::ByPointer),
+        (_, Register::None) => Some(Way::Pointer),
         (Register::None, _) if it.memory_index_scale() == 8 => {
-            Some(Way::ByAddresses(it.memory_displacement64()))
+            Some(Way::Addresses(it.memory_displacement64()))
         }
         _ => None,
     };
@@ -148,19 +148,19 @@ fn find_way(jump: &Instruction, before: &[Instruction]) -> Option<Way> {
     };
     let Some(last) = recent().find(is_write) else {
         let is_untouched = !before.iter().any(|it| is_write(&it));
-        return (is_untouched && ARGUMENTS.contains(&target)).then_some(Way::ByPointer);
+        return (is_untouched && ARGUMENTS.contains(&target)).then_some(Way::Pointer);
     };
     match last.mnemonic() {
         Mnemonic::Mov if last.op1_kind() == OpKind::Memory => by_memory(last),
         // An argument of the function, which it has been handed.
         Mnemonic::Mov if last.op1_kind() == OpKind::Register => {
-            ARGUMENTS.contains(&last.op1_register()).then_some(Way::ByPointer)
+            ARGUMENTS.contains(&last.op1_register()).then_some(Way::Pointer)
         }
         Mnemonic::Add => {
             let mut reads = recent().filter(|it| it.code() == Code::Movsxd_r64_rm32);
             let of_distances =
                 |it: &Instruction| it.op1_kind() == OpKind::Memory && it.memory_index_scale() == 4;
-            reads.any(of_distances).then_some(Way::ByDistances)
+            reads.any(of_distances).then_some(Way::Distances)
         }
         _ => None,
     }

@@ -284,7 +284,7 @@ fn read_notes<'data, R: ReadRef<'data>>(
     let mut found = Vec::new();
     for section in notes {
         let Some(mut rest) = read_section(data, section) else { continue };
-        while let Some((kind, owner, content, behind)) = split_note(rest) {
+        while let Some((ElfNote { kind, owner, content }, behind)) = split_note(rest) {
             rest = behind;
             if kind != NT_STAPSDT || owner != OWNER {
                 continue;
@@ -303,8 +303,15 @@ fn read_notes<'data, R: ReadRef<'data>>(
     }
 }
 
-/// The first note's kind, owner and content, and what is behind it.
-fn split_note(bytes: &[u8]) -> Option<(u32, &[u8], &[u8], &[u8])> {
+/// A note of an ELF file, of whatever kind.
+struct ElfNote<'a> {
+    kind: u32,
+    owner: &'a [u8],
+    content: &'a [u8],
+}
+
+/// The first note, and what is behind it.
+fn split_note(bytes: &[u8]) -> Option<(ElfNote<'_>, &[u8])> {
     let half = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let (owner_len, len, kind) = (half(0)? as usize, half(4)? as usize, half(8)?);
     let rest = bytes.get(12..)?;
@@ -312,7 +319,7 @@ fn split_note(bytes: &[u8]) -> Option<(u32, &[u8], &[u8], &[u8])> {
         (rest.get(..owner_len)?, rest.get(owner_len.checked_next_multiple_of(4)?..)?);
     // The last one may lack what aligns it.
     let behind = rest.get(len.checked_next_multiple_of(4)?..).unwrap_or_default();
-    Some((kind, owner, rest.get(..len)?, behind))
+    Some((ElfNote { kind, owner, content: rest.get(..len)? }, behind))
 }
 
 /// What a note says, and whose the probe is.
@@ -466,7 +473,7 @@ mod tests {
     #[test]
     fn a_note_has_addresses_and_names_and_a_file_may_have_been_moved() {
         let bytes = note(OWNER, NT_STAPSDT, [0x40, 0x90, 0x60], b"shop\0pay__start\0-4@%eax\0");
-        let (kind, owner, content, behind) = split_note(&bytes).unwrap();
+        let (ElfNote { kind, owner, content }, behind) = split_note(&bytes).unwrap();
         assert_eq!((kind, owner, behind), (NT_STAPSDT, OWNER, &[][..]));
         let (read, provider) = read_note(content, None).unwrap();
         assert_eq!((provider, read.name.as_str()), (&b"shop"[..], "pay__start"));
@@ -474,8 +481,8 @@ mod tests {
         let (read, _) = read_note(content, Some(0x1090)).unwrap();
         assert_eq!((read.address, read.semaphore), (0x1040, 0x1060));
         for length in 0..bytes.len() {
-            if let Some((_, _, content, _)) = split_note(&bytes[..length]) {
-                let _any = read_note(content, Some(0));
+            if let Some((note, _)) = split_note(&bytes[..length]) {
+                let _any = read_note(note.content, Some(0));
             }
         }
         assert!(split_note(&[0xff; 64]).is_none());
