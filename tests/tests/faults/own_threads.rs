@@ -17,8 +17,6 @@ use offwake_tests::{
     offwake::{Offwake, Outcome},
     paths,
     report::Report,
-    tmux::Tmux,
-    wait_until::wait_until,
     workload::Workload,
 };
 
@@ -223,87 +221,6 @@ fn a_helper_process_that_panics_again_and_again_costs_what_it_was_asked() -> Res
         ensure!(words.iter().any(|words| summary.contains(words)), "{helper}: {summary}");
         let blocked: u64 = report.threads.iter().map(|thread| thread.blocked_ns).sum();
         ensure!(blocked > 0, "{helper}: the waits are gone: {summary}");
-    }
-    Ok(())
-}
-
-/// Starts `offwake top` in a terminal of its own, in which a thread panics.
-fn top(panics: &str, directory: &Path, workload: &Workload) -> Result<Tmux> {
-    let tmux = Tmux::start(120, 40, directory)?;
-    let offwake = paths::offwake_binary()?;
-    tmux.type_line("stty -g > before")?;
-    tmux.type_line(&format!(
-        "clear; OFFWAKE_TEST_PANIC={panics} {} top -p {} --window 4s --stacks exact; echo ended''=$?; stty -g > after",
-        offwake.display(),
-        workload.pids(),
-    ))?;
-    Ok(tmux)
-}
-
-/// Waits for top's end, and returns what is on the terminal, which is as it was.
-fn end_of_top(tmux: &Tmux, directory: &Path) -> Result<String> {
-    let screen = tmux.wait_for("ended=")?;
-    let after = wait_until("the terminal's state", || {
-        Ok(fs::read_to_string(directory.join("after")).ok().filter(|text| text.ends_with('\n')))
-    })?;
-    let before = fs::read_to_string(directory.join("before"))?;
-    ensure!(before == after, "the terminal was {before}, and is {after}");
-    ensure!(!tmux.is_alternate_screen()?, "the alternate screen is still there");
-    // Long lines are broken where the terminal ends.
-    Ok(screen.replace('\n', " "))
-}
-
-#[test]
-fn the_death_of_a_thread_of_top_ends_the_view_at_once_and_is_named() -> Result<()> {
-    for (thread, passes) in [
-        (OwnThread::Main, 40),
-        (OwnThread::Load, 0),
-        (OwnThread::Drain, 500),
-        (OwnThread::LookUp, 1000),
-        (OwnThread::Store, 10),
-        (OwnThread::Session, 0),
-        (OwnThread::Session, 150),
-        (OwnThread::View, 0),
-        (OwnThread::View, 10),
-    ] {
-        let workload = Workload::start("futex-handoff")?;
-        let directory = paths::scratch_directory()?;
-        let panics = match passes {
-            0 => thread.name().to_owned(),
-            passes => format!("{}:{passes}", thread.name()),
-        };
-        let tmux = top(&panics, directory.path(), &workload)?;
-        let screen = end_of_top(&tmux, directory.path()).context(panics.clone())?;
-        ensure!(screen.contains("OFFWAKE_TEST_PANIC wants it"), "{panics}: {screen}");
-        let (status, words) = match thread {
-            OwnThread::Main => ("ended=101", "thread 'main'".to_owned()),
-            _ => ("ended=1", format!("offwake's own thread {} failed", thread.name())),
-        };
-        ensure!(screen.contains(status), "{panics}: {screen}");
-        ensure!(screen.contains(&words), "{panics}: {screen}");
-    }
-    Ok(())
-}
-
-#[test]
-fn the_death_of_a_thread_that_top_can_do_without_costs_its_part_and_is_named() -> Result<()> {
-    for thread in [OwnThread::ViewNames, OwnThread::BuildIds, OwnThread::TagSymbols] {
-        let DeathCost::Part(cost) = thread.death_cost() else { continue };
-        let workload = Workload::start("futex-handoff")?;
-        let directory = paths::scratch_directory()?;
-        let tmux = top(thread.name(), directory.path(), &workload)?;
-        let words = format!("offwake's own thread {} failed", thread.name());
-        tmux.wait_for(&words)?;
-        // It goes on.
-        let screen = tmux.wait_until("the waits", |screen| {
-            screen.contains("worst waits") && screen.contains("ow-waiter")
-        })?;
-        ensure!(screen.contains(cost), "{screen}");
-        tmux.press("q")?;
-        let screen = end_of_top(&tmux, directory.path())?;
-        ensure!(screen.contains("ended=0"), "{thread:?}: {screen}");
-        ensure!(screen.contains("OFFWAKE_TEST_PANIC wants it"), "{thread:?}: {screen}");
-        ensure!(screen.contains(&words), "{thread:?}: {screen}");
     }
     Ok(())
 }

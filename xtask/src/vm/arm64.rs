@@ -34,6 +34,10 @@ const DOCTOR: &str = "doctor";
 /// Loading every program, which takes the emulated verifier a while.
 const DOCTOR_LIMIT: Duration = Duration::from_secs(300);
 
+/// What a test may take: to load every program and to name functions takes the emulated machine minutes, beside
+/// compilers.
+const TEST_LIMIT: Duration = Duration::from_secs(600);
+
 /// Boots Debian's arm64 kernel, has `offwake doctor` look at it, and runs tests of known truth.
 ///
 /// # Errors
@@ -138,7 +142,8 @@ fn tasks() -> Vec<Task> {
         Task { name: DOCTOR.to_owned(), limit: DOCTOR_LIMIT, command: "offwake doctor".to_owned() };
     let tests = live_tests::tests_on_arm64().map(|test| {
         let task = test.task(Cpus::USUAL);
-        Task { command: format!("export OFFWAKE_TEST_UNWIND=fp; {}", task.command), ..task }
+        let command = format!("export OFFWAKE_TEST_UNWIND=fp; {}", task.command);
+        Task { command, limit: TEST_LIMIT, ..task }
     });
     [doctor].into_iter().chain(tests).collect()
 }
