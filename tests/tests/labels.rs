@@ -210,9 +210,11 @@ fn a_trace_is_found_by_its_id() -> Result<()> {
     Ok(())
 }
 
-/// Records a server that works for two routes, and returns its classes of requests: label, how many, and
-/// how long the median took.
-fn served(arguments: &[&Path]) -> Result<(Outcome, Vec<(Option<String>, u64, u64)>)> {
+/// A class of requests: its label, how many there were, and how long the median took.
+type ServedClass = (Option<String>, u64, u64);
+
+/// Records a server that works for two routes, and returns its classes of requests.
+fn served(arguments: &[&Path]) -> Result<(Outcome, Vec<ServedClass>)> {
     let flags = &["-O2", "-rdynamic"];
     let source = Source { compiler: "cc", file: "labelled_server.c", flags };
     let program = Compiled::compile_one(source)?.start("labelled_server", arguments)?;

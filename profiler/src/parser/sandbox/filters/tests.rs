@@ -29,7 +29,7 @@ impl Call {
             0 => self.number,
             4 => self.architecture,
             // The instruction's address, at which no filter of ours looks.
-            16.. if offset % 8 == 0 => argument(offset) as u32,
+            16.. if offset.is_multiple_of(8) => argument(offset) as u32,
             16.. => (argument(offset) >> 32) as u32,
             _ => panic!("a filter looks at byte {offset}"),
         }
