@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -94,53 +93,6 @@ static void *torn(void *unused) {
     return unused;
 }
 
-/* Directly before a page that can't be read. */
-static void *edge(void *unused) {
-    enum { SIZE = 14 };
-    long page = sysconf(_SC_PAGESIZE);
-    char *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct context *own = (void *)(pages + page - 28 - SIZE);
-    pthread_setname_np(pthread_self(), "edge");
-    if (pages == MAP_FAILED || mprotect(pages + page, page, PROT_NONE)) return unused;
-    for (;;) {
-        publishes(own, 0x33, "\x00\x09/checkout\x01\x01x", SIZE);
-        otel_thread_ctx_v1 = own;
-        sleeps(2000);
-    }
-}
-
-/* With more labels than most. */
-static void *lengthy(void *unused) {
-    static struct context own;
-    char attributes[2 * 152];
-    pthread_setname_np(pthread_self(), "lengthy");
-    for (int label = 0; label < 2; label++) {
-        char *at = attributes + label * 152;
-        memset(at, 'a' + label, 152);
-        at[0] = label;
-        at[1] = (char)150;
-    }
-    for (;;) {
-        publishes(&own, 0x44, attributes, sizeof attributes);
-        otel_thread_ctx_v1 = &own;
-        sleeps(2000);
-    }
-    return unused;
-}
-
-/* The same all along, whatever is behind it. */
-static void *noisy(void *unused) {
-    static struct context own;
-    pthread_setname_np(pthread_self(), "noisy");
-    publishes(&own, 0x55, "\x00\x03/it", 5);
-    otel_thread_ctx_v1 = &own;
-    for (;;) {
-        for (int at = 5; at < 200; at++) own.attributes[at] += at;
-        sleeps(2000);
-    }
-    return unused;
-}
-
 /* Sizes, forms and addresses that can't be. */
 static void *absurd(void *unused) {
     static struct context large, cut, odd;
@@ -187,7 +139,7 @@ static void *answerer(void *unused) {
 }
 
 void run(void) {
-    void *(*threads[])(void *) = {traced, torn, absurd, asker, answerer, edge, lengthy, noisy};
+    void *(*threads[])(void *) = {traced, torn, absurd, asker, answerer};
     pthread_t thread;
     if (pipe(pipes)) return;
 #ifdef FILLER

@@ -18,10 +18,6 @@ const ASKER: u8 = 0x11;
 const ANSWERER: u8 = 0x22;
 const ABSURD: u8 = 0xcc;
 const TORN: u8 = 0xbb;
-/// Contexts at the end of a page, longer than most, and with other bytes behind them each time.
-const EDGE: u8 = 0x33;
-const LENGTHY: u8 = 0x44;
-const NOISY: u8 = 0x55;
 
 const NANOSLEEP: [u32; 2] = [35, 230];
 const POLL: u32 = 7;
@@ -106,24 +102,6 @@ fn check(recording: &Recording, options: &str) -> Result<()> {
         ensure!(!waits.is_empty(), "{options}: no waits of {comm}");
         ensure!(waits.keys().all(|(_, trace)| trace.is_none()), "{options}: {comm}: {waits:?}");
     }
-    for (comm, byte) in [("edge", EDGE), ("lengthy", LENGTHY), ("noisy", NOISY)] {
-        let waits = of(comm)?;
-        let all: usize = waits.values().sum();
-        ensure!(all > 100, "{options}: {comm}: {waits:?}");
-        let has_it =
-            |(number, trace): &(u32, Option<u8>)| is_sleep(*number) && *trace == Some(byte);
-        ensure!(waits.keys().all(has_it), "{options}: {comm}: {waits:?}");
-    }
-    let sets_of = |byte: u8| {
-        let sets = recording.tag_sets.values();
-        sets.filter(move |set| set.trace.is_some_and(|trace| trace.0[0] == byte))
-    };
-    for set in sets_of(LENGTHY) {
-        let labels = [(0, "a".repeat(150)), (1, "b".repeat(150))];
-        ensure!(set.attributes == labels, "{options}: {set:?}");
-    }
-    // What is behind a context is no part of it.
-    ensure!(sets_of(NOISY).count() == 1, "{options}: {} sets", sets_of(NOISY).count());
     let asker = of("asker")?;
     ensure!(asker.keys().all(|key| *key == (READ, Some(ASKER))), "{options}: {asker:?}");
     let asker = recording.thread_events.iter().find(|event| event.comm == "asker");
@@ -248,7 +226,7 @@ fn requests_of_different_routes_are_different_classes() -> Result<()> {
     ensure!(labels == (Some("http.route=/cart"), Some("http.route=/checkout")), "{classes:?}");
     ensure!(*carts > 50 && carts.abs_diff(*checkouts) <= 2, "{classes:?}");
     ensure!(*cart_ns < 3_000_000 && *checkout_ns > 4_000_000, "{classes:?}");
-    ensure!(shown.terminal().contains(", http.route=/checkout), "), "{}", shown.terminal());
+    ensure!(shown.terminal().contains("/checkout), "), "{}", shown.terminal());
     let spans = shown.text("x.otlp.json")?;
     ensure!(spans.contains(", http.route=/checkout)"), "no span has the class");
     Ok(())
