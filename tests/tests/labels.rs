@@ -191,8 +191,15 @@ fn a_trace_is_found_by_its_id() -> Result<()> {
 /// A class of requests: its label, how many there were, and how long the median took.
 type ServedClass = (Option<String>, u64, u64);
 
-/// Records a server that works for two routes, and returns its classes of requests.
-fn served(arguments: &[&Path]) -> Result<(Outcome, Vec<ServedClass>)> {
+/// What is said of a server that works for two routes.
+struct Served {
+    terminal: String,
+    spans: String,
+    classes: Vec<ServedClass>,
+}
+
+/// Records a server that works for two routes.
+fn served(arguments: &[&Path]) -> Result<Served> {
     let flags = &["-O2", "-rdynamic"];
     let source = Source { compiler: "cc", file: "labelled_server.c", flags };
     let program = Compiled::compile_one(source)?.start("labelled_server", arguments)?;
@@ -210,13 +217,13 @@ fn served(arguments: &[&Path]) -> Result<(Outcome, Vec<ServedClass>)> {
     let mut classes = served.map(class).collect::<Result<Vec<_>>>()?;
     classes.sort();
     println!("| {classes:?} |");
-    Ok((shown, classes))
+    Ok(Served { terminal: shown.terminal(), spans: shown.text("x.otlp.json")?, classes })
 }
 
 /// A cart takes 1 ms, a checkout 4.
 #[test]
 fn requests_of_different_routes_are_different_classes() -> Result<()> {
-    let (shown, mut classes) = served(&[])?;
+    let Served { terminal, spans, mut classes } = served(&[])?;
     // Until offwake had read what the server has mapped, it knew of no labels.
     classes.retain(|(label, count, _)| label.is_some() || *count > 50);
     let [(cart, carts, cart_ns), (checkout, checkouts, checkout_ns)] = classes.as_slice() else {
@@ -226,15 +233,14 @@ fn requests_of_different_routes_are_different_classes() -> Result<()> {
     ensure!(labels == (Some("http.route=/cart"), Some("http.route=/checkout")), "{classes:?}");
     ensure!(*carts > 50 && carts.abs_diff(*checkouts) <= 2, "{classes:?}");
     ensure!(*cart_ns < 3_000_000 && *checkout_ns > 4_000_000, "{classes:?}");
-    ensure!(shown.terminal().contains("/checkout), "), "{}", shown.terminal());
-    let spans = shown.text("x.otlp.json")?;
+    ensure!(terminal.contains("/checkout), "), "{terminal}");
     ensure!(spans.contains(", http.route=/checkout)"), "no span has the class");
     Ok(())
 }
 
 #[test]
 fn requests_of_a_server_that_says_nothing_are_one_class() -> Result<()> {
-    let (_shown, classes) = served(&[Path::new("silent")])?;
+    let Served { classes, .. } = served(&[Path::new("silent")])?;
     let [(None, count, _)] = classes.as_slice() else {
         anyhow::bail!("one class without a label is wanted: {classes:?}");
     };
