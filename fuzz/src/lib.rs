@@ -50,7 +50,7 @@ pub fn report(recording: &Recording) {
         write(&report, &View::default(), &mut io::sink()).expect("a sink takes everything");
     }
     let written = firefox::write(&blame, &report, &AnalysisOptions::default(), &mut io::sink());
-    written.expect("a sink takes everything");
+    let _left_out = written.expect("a sink takes everything");
     let evidence = SpanInput {
         recording,
         timeline: &timeline,
