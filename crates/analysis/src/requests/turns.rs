@@ -212,7 +212,7 @@ fn add_turns(
 }
 
 /// A connection, by its two addresses if they are known. Either end may be the one that was seen.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Connection<'r> {
     Addresses(&'r str, &'r str),
     End(FileId),
@@ -249,14 +249,13 @@ fn is_one_connection_at_a_time(
             }
             _ => Connection::End(file),
         };
-        if last.as_ref() != Some(&connection) && seen.contains(&connection) {
+        if last.as_ref() == Some(&connection) {
+            continue;
+        }
+        if !seen.insert(connection) {
             return false;
         }
-        // Nothing is to be copied where nothing changes, which is almost always.
-        if last.as_ref() != Some(&connection) {
-            last = Some(connection.clone());
-            seen.insert(connection);
-        }
+        last = Some(connection);
     }
     let is_alone = seen.len() <= 1 && accepted == 0;
     is_alone || (requests >= LEAST_PER_CONNECTION * seen.len() && accepted <= seen.len())
