@@ -121,17 +121,22 @@ fn record(transport: &str, cause: &str) -> Result<(Requests, Vec<u64>)> {
     let directory = scratch_directory()?;
     let log = directory.path().join("log");
     let arguments = [log.as_path(), Path::new(transport), Path::new(cause)];
-    let program = Program::script(&python_interpreter()?, "requests.py", &arguments)?;
+    let requests = record_script("requests.py", &arguments, &["--requests"])?;
+    let latencies = read_latencies(&log, &requests.window)?;
+    Ok((requests, latencies))
+}
+
+/// Records a script for four seconds, with more options, and returns what offwake says. The script has ended then.
+fn record_script(script: &str, arguments: &[&Path], options: &[&str]) -> Result<Requests> {
+    let program = Program::script(&python_interpreter()?, script, arguments)?;
     let pid = program.pid().to_string();
     let outcome = (Offwake::profile()?)
-        .args(["-p", &pid, "-d", "4s", "--budget", "none", "--requests", "-o", "x.requests.json"])
+        .args(["-p", &pid, "-d", "4s", "--budget", "none", "-o", "x.requests.json"])
+        .args(options)
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     println!("{}", outcome.stdout);
-    let requests: Requests = serde_json::from_str(&outcome.text("x.requests.json")?)?;
-    drop(program);
-    let latencies = read_latencies(&log, &requests.window)?;
-    Ok((requests, latencies))
+    Ok(serde_json::from_str(&outcome.text("x.requests.json")?)?)
 }
 
 /// Reads from a log of two times in a line how long the requests within a window took, in order.
@@ -244,17 +249,8 @@ fn slow_requests_are_those_that_run_a_slow_function() -> Result<()> {
 fn a_loop_has_requests_to_a_server_with_a_process_for_each_connection() -> Result<()> {
     let directory = scratch_directory()?;
     let log = directory.path().join("log");
-    let program = Program::script(&python_interpreter()?, "loop_client.py", &[&log])?;
-    let pid = program.pid().to_string();
     // The server's processes are its descendants, and not to be in the target.
-    let outcome = (Offwake::profile()?)
-        .args(["-p", &pid, "--no-inherit", "-d", "4s", "--budget", "none", "--requests"])
-        .args(["-o", "x.requests.json"])
-        .run()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    println!("{}", outcome.stdout);
-    let requests: Requests = serde_json::from_str(&outcome.text("x.requests.json")?)?;
-    drop(program);
+    let requests = record_script("loop_client.py", &[&log], &["--no-inherit", "--requests"])?;
     let latencies = read_latencies(&log, &requests.window)?;
     let class = class_of_clients(&requests, "tcp")?;
     let percentile = |part: usize| latencies.get(latencies.len() * part / 100).copied();
@@ -297,15 +293,7 @@ fn record_queue(mode: &str) -> Result<RecordedQueue> {
     let directory = scratch_directory()?;
     let log = directory.path().join("log");
     let arguments = [log.as_path(), Path::new(mode)];
-    let program = Program::script(&python_interpreter()?, "request_queue.py", &arguments)?;
-    let pid = program.pid().to_string();
-    let outcome = (Offwake::profile()?)
-        .args(["-p", &pid, "-d", "4s", "--budget", "none", "-o", "x.requests.json"])
-        .run()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    println!("{}", outcome.stdout);
-    let requests: Requests = serde_json::from_str(&outcome.text("x.requests.json")?)?;
-    drop(program);
+    let requests = record_script("request_queue.py", &arguments, &[])?;
     let mut seen = Vec::new();
     for line in fs::read_to_string(&log)?.lines() {
         let words: Vec<&str> = line.split(' ').collect();

@@ -6,7 +6,7 @@
 //! function, and it begins in the middle of things, with a stack frame that the function has made
 //! before.
 
-use std::{collections::HashSet, ops::Range};
+use std::{collections::HashSet, iter, ops::Range};
 
 use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, EhFrame, EhFrameHdr,
@@ -38,13 +38,7 @@ fn parts_in_entries<'data, R: ReadRef<'data>>(
     let (entries, bases) = find_eh_frame(headers, data)?;
     let mut parts = Vec::new();
     let mut is_behind = false;
-    let mut all = entries.entries(&bases);
-    while let Ok(Some(entry)) = all.next() {
-        let CieOrFde::Fde(partial) = entry else { continue };
-        let Ok(entry) = partial.parse(|_, bases, offset| entries.cie_from_offset(bases, offset))
-        else {
-            break;
-        };
+    for entry in read_functions(&entries, &bases) {
         if is_behind {
             if parts.len() == MAX_PARTS || !begins_with_a_frame(&entry, &entries, &bases) {
                 break;
@@ -77,13 +71,7 @@ pub fn read_unwind_facts<'data, R: ReadRef<'data>>(
     let mut facts = UnwindFacts::default();
     let Some((entries, bases)) = find_eh_frame(headers, data) else { return facts };
     let mut context = UnwindContext::new();
-    let mut all = entries.entries(&bases);
-    while let Ok(Some(entry)) = all.next() {
-        let CieOrFde::Fde(partial) = entry else { continue };
-        let Ok(entry) = partial.parse(|_, bases, offset| entries.cie_from_offset(bases, offset))
-        else {
-            break;
-        };
+    for entry in read_functions(&entries, &bases) {
         let begin = entry.initial_address();
         if !begins_with_a_frame(&entry, &entries, &bases) {
             facts.beginnings.insert(begin);
@@ -99,6 +87,23 @@ pub fn read_unwind_facts<'data, R: ReadRef<'data>>(
         }
     }
     facts
+}
+
+/// Reads the entries of functions and their parts in their order, up to the first that can't be read.
+fn read_functions<'data>(
+    entries: &EhFrame<Slice<'data>>,
+    bases: &BaseAddresses,
+) -> impl Iterator<Item = FrameDescriptionEntry<Slice<'data>>> {
+    let mut all = entries.entries(bases);
+    iter::from_fn(move || {
+        loop {
+            if let CieOrFde::Fde(partial) = all.next().ok()?? {
+                let parsed =
+                    partial.parse(|_, bases, offset| entries.cie_from_offset(bases, offset));
+                return parsed.ok();
+            }
+        }
+    })
 }
 
 /// Finds `.eh_frame`, which its header leads to.
