@@ -262,7 +262,9 @@ fn the_end_whose_address_is_listened_on_is_the_serving_one() {
         assert_eq!(socket(&server).role, Some(SocketRole::Serving), "{address}");
         assert_eq!(socket(&client).role, Some(SocketRole::Asking), "{address}");
         // Nobody can tell any more which one it was that listened.
+        let listening = id(&listener);
         drop(listener);
+        wait_until_nobody_holds(listening);
         assert_eq!(socket(&server).role, None, "{address}");
         assert_eq!(socket(&client).role, None, "{address}");
     }
