@@ -7,7 +7,7 @@
 //!  --marker usdt:PATH:PROVIDER:NAME   the same in one file
 //! ```
 //!
-//! All of it is found before anything is attached ([`find_points`]). `kernel/marker_probes.rs` attaches, and
+//! All of it is found before anything is attached (`find_points`). `kernel/marker_probes.rs` attaches, and
 //! from then on these markers are like those of `faccessat2`.
 //!
 //! What can go wrong: a file may be anybody's, and what it says of itself leads the kernel to some place in
