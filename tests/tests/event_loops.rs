@@ -3,11 +3,17 @@
 //!
 //! Each test prints a line of how much of the blame is right. With `--nocapture` they make a table.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
     blame_accuracy::BlameAccuracy,
     case::{Case, at_least},
+    offwake::Offwake,
+    paths::python_interpreter,
+    programs::Program,
     report::Blame,
+    thread_waits::ThreadWaits,
 };
 
 /// The part of the blame that must be right. On a quiet machine it is 97 to 100 %, and 87 to 90 % where
@@ -210,5 +216,31 @@ fn who_waits_for_a_result_that_is_passed_on_waits_for_the_worker_that_it_is_from
     let is_sleep = |part: &&Blame| is_slow(part) && part.kind == "timer";
     let slept = waits.flat_map(|waits| &waits.blame).filter(is_sleep).map(|part| part.ns).sum();
     ensure!(at_least(slept, SLEPT, accuracy.blocked_ns), "{slept} ns are its sleep: {accuracy}");
+    Ok(())
+}
+
+/// Profiles what asks a loop that polls for 20 ms at a time, and returns the shares of its wait that are on what the
+/// worker and the loop do.
+fn profile_ticking_loop(mode: &str) -> Result<(f64, f64)> {
+    let program = Program::script(&python_interpreter()?, "ticking_loop.py", &[Path::new(mode)])?;
+    let pid = program.pid().to_string();
+    let arguments = ["-p", &pid, "-d", "3s", "--budget", "none", "-o", "x.json"];
+    let outcome = Offwake::profile()?.args(arguments).run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report("x.json")?;
+    let waits = ThreadWaits::find(&report, "client", "pipe")?;
+    let (worker, own) = (waits.share_of("worker")?, waits.share_of("loop")?);
+    println!("| a loop that polls for 20 ms, {mode} | worker {worker:.3}, loop {own:.3} |");
+    Ok((worker, own))
+}
+
+/// Four or five polls of a loop that its timeout ends lie before the one that the worker ends.
+#[test]
+fn a_client_waits_for_whoever_a_loop_polls_for_and_not_for_its_timeouts() -> Result<()> {
+    let (worker, own) = profile_ticking_loop("worker")?;
+    ensure!(worker >= 0.9 && own <= 0.1, "worker {worker}, loop {own}");
+    let (worker, own) = profile_ticking_loop("timeouts")?;
+    // The polls that the worker does end, one in five, are a wait for it.
+    ensure!(own >= 0.6 && worker <= 0.3, "worker {worker}, loop {own}");
     Ok(())
 }

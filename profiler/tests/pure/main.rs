@@ -76,6 +76,8 @@ mod own_coroutines;
 mod passed_on;
 #[cfg(target_arch = "x86_64")]
 mod perfetto;
+#[cfg(target_arch = "x86_64")]
+mod poll_ticks;
 mod properties;
 #[cfg(target_arch = "x86_64")]
 mod quotas;

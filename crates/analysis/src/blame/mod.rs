@@ -36,6 +36,7 @@ mod open_asks;
 mod parts;
 mod passed_on;
 mod pattern_analysis;
+mod poll_ticks;
 mod process_wakes;
 mod retries;
 mod room;
@@ -93,6 +94,7 @@ use locks::{Locks, Releases};
 use lone_notifies::LoneNotifies;
 use mailboxes::Mailboxes;
 use pattern_analysis::PatternAnalysis;
+use poll_ticks::PollTicks;
 use process_wakes::ProcessWakes;
 use shared_locks::SharedLocks;
 use timed_locks::TimedLocks;
@@ -130,6 +132,7 @@ pub struct Blame<'a> {
     kernel_locks: Releases,
     shared_locks: SharedLocks,
     timed_retries: TimedRetries,
+    poll_ticks: PollTicks,
     timed_locks: TimedLocks,
     broadcasts: Broadcasts,
     lone_notifies: LoneNotifies,
@@ -158,12 +161,13 @@ impl<'a> Blame<'a> {
             let (retries, process_wakes) = rayon::join(
                 || {
                     let timed_retries = TimedRetries::new(recording, timeline, &patterns);
+                    let poll_ticks = PollTicks::new(recording, timeline, &patterns);
                     let timed_locks =
                         TimedLocks::new(recording, timeline, &patterns, &timed_retries);
                     let broadcasts = Broadcasts::new(recording, timeline, &patterns);
                     let lone_notifies = LoneNotifies::new(recording, timeline, &patterns);
                     let holders = InterpreterLockHolders::new(recording, timeline, &patterns);
-                    ((timed_retries, timed_locks), broadcasts, lone_notifies, holders)
+                    ((timed_retries, poll_ticks, timed_locks), broadcasts, lone_notifies, holders)
                 },
                 || ProcessWakes::new(recording, &patterns),
             );
@@ -174,7 +178,7 @@ impl<'a> Blame<'a> {
             rayon::join(of_records, || CpuOccupancy::new(timeline));
         let (locks, kernel_locks, shared_locks, retries) = of_locks;
         let (timed, broadcasts, lone_notifies, interpreter_locks) = retries;
-        let (timed_retries, timed_locks) = timed;
+        let (timed_retries, poll_ticks, timed_locks) = timed;
         Self {
             recording,
             timeline,
@@ -187,6 +191,7 @@ impl<'a> Blame<'a> {
             kernel_locks,
             shared_locks,
             timed_retries,
+            poll_ticks,
             timed_locks,
             broadcasts,
             lone_notifies,
@@ -488,6 +493,13 @@ impl<'a> Blame<'a> {
             }
             WakeSource::External(_) | WakeSource::Interrupt(_) | WakeSource::Unknown(_) => None,
         }
+    }
+
+    /// Returns what is known of the end of the last one of a row of polls, of a loop that polls again after each
+    /// timeout.
+    fn end_of_last_poll(&self, wait: WaitIndex) -> Option<EndOfLastPiece> {
+        let last = self.poll_ticks.last_poll(wait)?;
+        Some(EndOfLastPiece::Woken(last, self.idle_hint(last)))
     }
 
     /// Returns whether an open wait is known to be for a monitor of Java's. The JVM's own timeout ends its

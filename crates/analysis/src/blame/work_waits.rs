@@ -150,6 +150,11 @@ impl LoopTimeout {
     }
 }
 
+/// Returns the timeout that an event loop waits with, if it has one.
+pub(super) fn read_loop_timeout(wait: &Wait) -> Option<Nanos> {
+    LoopTimeout::from_wait(wait).map(|timeout| timeout.length)
+}
+
 impl Blame<'_> {
     /// Returns whether a timeout that an event loop waited with was over at `at`, or would have been
     /// but for rounding: the timer was due then, whatever had woken the loop before.

@@ -174,7 +174,11 @@ impl<'b> Walker<'b> {
     fn walk_blocked(&mut self, wait: WaitIndex, stretch: TimeRange, at: ChainPosition) {
         let Some((_, pattern)) = self.blame.pattern(wait) else { return };
         // Who ended the last piece of a wait that was begun anew was waited for all along.
-        let end = self.blame.end_of_last_piece(wait);
+        let is_on_chain = at.depth > 0;
+        let end = self
+            .blame
+            .end_of_last_piece(wait)
+            .or_else(|| is_on_chain.then(|| self.blame.end_of_last_poll(wait)).flatten());
         let hint = match end {
             Some(EndOfLastPiece::Woken(_, hint) | EndOfLastPiece::StillBlocked(hint)) => hint,
             None => pattern.idle_hint,

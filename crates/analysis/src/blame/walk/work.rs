@@ -326,6 +326,10 @@ impl Walker<'_> {
             self.push(NOT_EXPLAINED, rest.length(), at);
             return WorkStep::Done;
         }
+        // The loop looked around, and polled again for whoever had the answer.
+        if self.blame.poll_ticks.last_poll(wait).is_some() {
+            return WorkStep::NoWorkWait;
+        }
         self.push(kind, blocked.length(), at);
         WorkStep::Before(kind)
     }
