@@ -9,7 +9,7 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedChild, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks,
     ClosedBy, CpuQuota, DetailStep, DetailStretch, DeviceKind, DiskUse, End, FileId, FileKind,
-    Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, LockKind, LockOwner, Marker,
+    Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, IoAmounts, IoLimit, LockKind, LockOwner, Marker,
     MarkerKind, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder,
     PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd,
     SocketRole, SpanId, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread,
@@ -67,6 +67,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         detail: many(u, 3, detail)?,
         summed: many(u, 8, summed)?,
         disk_uses: many(u, 3, disk_use)?,
+        io_limits: many(u, 3, io_limit)?,
         markers: many(u, 8, marker)?,
         tag_sets: many(u, 3, tag_set)?,
         tag_changes: many(u, 8, tag_change)?,
@@ -166,6 +167,26 @@ fn disk_use(u: Bytes) -> Result<DiskUse> {
         read_bytes: any(u)?,
         submitted_bytes: any(u)?,
         dirtied_bytes: any(u)?,
+    })
+}
+
+fn io_limit(u: Bytes) -> Result<IoLimit> {
+    let amounts = |u: Bytes| -> Result<IoAmounts> {
+        Ok(IoAmounts {
+            read_bytes: any(u)?,
+            written_bytes: any(u)?,
+            reads: any(u)?,
+            writes: any(u)?,
+        })
+    };
+    Ok(IoLimit {
+        tgid: Tgid(small(u)?),
+        path: text(u)?,
+        device: small(u)?,
+        block_device: text(u)?,
+        per_second: amounts(u)?,
+        used: amounts(u)?,
+        counted_for: Nanos(any(u)?),
     })
 }
 

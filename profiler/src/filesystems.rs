@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use offwake_recording::{DiskUse, Filesystem};
+use offwake_recording::{DiskUse, Filesystem, IoLimit};
 
 use crate::{
     cgroup2::{self, Mount},
@@ -54,6 +54,17 @@ pub(crate) fn name_devices(uses: &mut [DiskUse]) {
                 known.entry(used.device).or_insert_with(|| finder.device(used.device));
             used.block_device.clone_from(name);
             used.disks.clone_from(disks);
+        }
+    });
+}
+
+/// Finds the names of the devices that have limits.
+pub(crate) fn name_limited_devices(limits: &mut [IoLimit]) {
+    with_finder(|finder| {
+        let mut known = HashMap::new();
+        for limit in limits {
+            let name = known.entry(limit.device).or_insert_with(|| finder.device(limit.device).0);
+            limit.block_device.clone_from(name);
         }
     });
 }

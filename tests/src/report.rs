@@ -69,8 +69,25 @@ pub struct FindingDisk {
     pub disks: Vec<String>,
     /// The file.
     pub file: Option<String>,
+    /// The I/O limit of those who wait for it.
+    pub limit: Option<FindingIoLimit>,
     /// Who else used the disk.
     pub others: Vec<DiskUser>,
+}
+
+/// The I/O limit of a cgroup for a disk.
+#[derive(Clone, Debug, Deserialize)]
+pub struct FindingIoLimit {
+    /// The path of the cgroup.
+    pub cgroup: String,
+    /// What it counts.
+    pub unit: String,
+    /// How much of that is allowed.
+    pub per_second: u64,
+    /// How much of what is allowed was used.
+    pub used_share: f64,
+    /// Whether it held anybody back.
+    pub is_cause: bool,
 }
 
 /// Who else used a disk.

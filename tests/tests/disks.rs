@@ -1,7 +1,9 @@
 //! Which disk a wait is for, and who else uses the same disk: filesystems on loop devices, and programs that
 //! read from them and write to them.
 
-use std::{collections::BTreeSet, fs, path::Path, process::Command};
+use std::{
+    collections::BTreeSet, fs, os::unix::fs::MetadataExt as _, path::Path, process::Command,
+};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
@@ -29,11 +31,15 @@ fn profile_writers(backing: &Path) -> Result<([String; 2], FindingDisk, Case)> {
         }
         Ok(())
     })?;
-    let waiter = workload.role("waiter")?.pid.to_string();
+    let waiter = workload.role("waiter")?.pid;
+    let name = first.name()?;
+    // It may read as often as it likes to, and only writes.
+    let cgroup = Cgroup::with_slow_disk("writer", &numbers_of(&name)?, 1_000_000)?;
+    cgroup.adopt(waiter)?;
+    let waiter = waiter.to_string();
     let case = Case::profile_with(workload, |offwake, _| offwake.args(["--pid", &waiter]))?;
     let finding = case.report.findings.iter().find(|finding| finding.disk.is_some());
     let finding = finding.with_context(|| format!("no disk: {:#?}", case.report.findings))?;
-    let name = first.name()?;
     let mount_point = scratch.path().join("first");
     let words = format!("waits for the disk {name} (ext4, ");
     ensure!(finding.text.contains(&words), "{words}: {finding:#?}");
@@ -42,7 +48,17 @@ fn profile_writers(backing: &Path) -> Result<([String; 2], FindingDisk, Case)> {
     ensure!(Path::new(&disk.mount_point) == mount_point, "{disk:?}");
     let file = disk.file.as_deref().context("no file")?;
     ensure!(Path::new(file) == mount_point.join("waiter"), "{disk:?}");
+    // Where a thread of the kernel is the last on the chain, no limit is told.
+    if let Some(limit) = &disk.limit {
+        let is_right = limit.unit == "reads" && limit.per_second == 1_000_000;
+        ensure!(is_right && !limit.is_cause && limit.used_share < 0.01, "{limit:?}");
+    }
     Ok(([name, second.name()?], disk, case))
+}
+
+/// Returns the numbers of a block device: `7:0`.
+fn numbers_of(name: &str) -> Result<String> {
+    Ok(fs::read_to_string(format!("/sys/block/{name}/dev"))?.trim().to_owned())
 }
 
 /// Workers of the kernel's write what is to be synced, now to one disk and now to the other. What such a worker did for
@@ -112,7 +128,10 @@ fn who_writes_to_another_device_on_the_same_disk_is_one() -> Result<()> {
     Ok(())
 }
 
-/// Two threads want one page that a slow disk has. The second one comes as the first one waits for it, and waits until
+/// How often the readers of pages may read.
+const READS_PER_SECOND: u32 = 25;
+
+/// Two threads want one page that a slow disk has: their cgroup may hardly read from it. The second one comes as the first one waits for it, and waits until
 /// the page is unlocked: for the same disk, and nobody else. Another process writes to that disk.
 #[test]
 fn who_wants_a_page_that_is_being_read_waits_for_its_disk() -> Result<()> {
@@ -120,8 +139,7 @@ fn who_wants_a_page_that_is_being_read_waits_for_its_disk() -> Result<()> {
     let mount_point = scratch.path().join("disk");
     let disk = LoopDisk::make(Path::new("/dev/shm"), &mount_point)?;
     let name = disk.name()?;
-    let numbers = fs::read_to_string(format!("/sys/block/{name}/dev"))?;
-    let cgroup = Cgroup::with_slow_disk("page-readers", numbers.trim(), 25)?;
+    let cgroup = Cgroup::with_slow_disk("page-readers", &numbers_of(&name)?, READS_PER_SECOND)?;
     let flags = &["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
     let compiled = Compiled::compile_one(Source { compiler: "cc", file: "page_readers.c", flags })?;
     let start = |what: &str, file: &str| {
@@ -156,9 +174,19 @@ fn who_wants_a_page_that_is_being_read_waits_for_its_disk() -> Result<()> {
         ensure!(wrong == 0, "{thread}: {wrong} of {all} ns are on the writer: {blame:#?}");
     }
     let finding = report.findings.first().context("no finding")?;
-    let words = format!("waits for the disk {name} (ext4, ");
+    let path = cgroup.path().file_name().context("no name")?.to_string_lossy();
+    let words = format!(
+        "waits at its I/O limit (cgroup /{path} may read {READS_PER_SECOND} times/s from {name})"
+    );
     ensure!(finding.text.contains(&words), "{words}: {finding:#?}");
+    // The writer is innocent: the readers would wait without it as well.
+    let told = finding.lines.iter().any(|line| line.text.contains("others used"));
+    ensure!(!told, "{finding:#?}");
     let found = finding.disk.as_ref().context("no disk")?;
+    ensure!((found.device.as_str(), found.filesystem.as_str()) == (&name, "ext4"), "{found:?}");
+    let limit = found.limit.as_ref().context("no limit")?;
+    ensure!(limit.cgroup == format!("/{path}") && limit.is_cause, "{limit:?}");
+    ensure!((0.8..1.3).contains(&limit.used_share), "{limit:?}");
     let file = found.file.as_deref().context("no file")?;
     ensure!(Path::new(file) == mount_point.join("page"), "{found:?}");
     ensure!(others(found) == BTreeSet::from([(Some(writer_pid), None)]), "{writer_pid}: {found:?}");
@@ -223,5 +251,53 @@ fn who_reads_from_a_disk_is_named_with_how_much() -> Result<()> {
     check_amount(&case, "reader", read, READ_AT_ONCE)?;
     let (disk, _case) = profile_beside("beside-a-reader", &[("reader", 1)])?;
     ensure!(disk.others.is_empty(), "the reader has another disk: {disk:?}");
+    Ok(())
+}
+
+/// Returns the numbers of the whole disk that a folder is on.
+fn disk_below(folder: &Path) -> Result<String> {
+    let device = fs::metadata(folder)?.dev();
+    let device = format!("{}:{}", libc::major(device), libc::minor(device));
+    let known = fs::canonicalize(format!("/sys/dev/block/{device}"))
+        .with_context(|| format!("{} is on no block device", folder.display()))?;
+    let disk = match known.join("partition").exists() {
+        true => known.parent().context("a partition of no disk")?,
+        false => &known,
+    };
+    Ok(fs::read_to_string(disk.join("dev"))?.trim().to_owned())
+}
+
+/// How often the reader may read, which would do so some 90 times a second.
+const LIMITED_READS: u32 = 20;
+
+#[test]
+fn who_reads_as_often_as_its_cgroup_may_waits_at_that_limit_and_its_neighbour_does_not()
+-> Result<()> {
+    let scratch = paths::scratch_directory()?;
+    let cgroup = Cgroup::with_slow_disk("reader", &disk_below(scratch.path())?, LIMITED_READS)?;
+    for (target, is_limited) in [("reader", true), ("waiter", false)] {
+        let workload = Workload::start_with("beside-a-reader", |directory| {
+            for role in ["reader", "waiter"] {
+                std::os::unix::fs::symlink(scratch.path(), directory.join(role))?;
+            }
+            Ok(())
+        })?;
+        cgroup.adopt(workload.role("reader")?.pid)?;
+        let pid = workload.role(target)?.pid.to_string();
+        let case = Case::profile_with(workload, |offwake, _| offwake.args(["--pid", &pid]))?;
+        let finding = case.report.findings.iter().find(|finding| finding.disk.is_some());
+        let finding = finding.with_context(|| format!("no disk: {:#?}", case.report.findings))?;
+        let limit = finding.disk.as_ref().and_then(|disk| disk.limit.as_ref());
+        let is_named = finding.text.contains("waits at its I/O limit");
+        ensure!(is_named == is_limited, "{target}: {finding:#?}");
+        ensure!(limit.is_some() == is_limited, "{target}: {finding:#?}");
+        if let Some(limit) = limit {
+            let is_right = limit.unit == "reads" && limit.per_second == u64::from(LIMITED_READS);
+            ensure!(is_right && limit.is_cause, "{limit:?}");
+            ensure!((0.8..1.3).contains(&limit.used_share), "{limit:?}");
+            let path = cgroup.path().file_name().context("no name")?.to_string_lossy();
+            ensure!(limit.cgroup == format!("/{path}"), "{limit:?}");
+        }
+    }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod function;
 mod fuse_server;
 mod interned;
 mod interrupt;
+mod io_limit;
 mod lock_owner;
 pub mod loss;
 mod marker;
@@ -46,6 +47,7 @@ pub use function::Function;
 pub use fuse_server::FuseServer;
 pub use interned::{Id, Interned};
 pub use interrupt::{DeviceKind, InterruptInfo};
+pub use io_limit::{IoAmounts, IoLimit};
 pub use lock_owner::{LockKind, LockOwner};
 pub use loss::LossTotals;
 pub use marker::{Marker, MarkerKind};
@@ -250,6 +252,8 @@ pub struct Recording {
     pub filesystems: BTreeMap<u32, Filesystem>,
     /// What each process read from block devices and wrote to them. Empty in a snapshot.
     pub disk_uses: Vec<DiskUse>,
+    /// The I/O limits that processes were under. Empty in a snapshot.
+    pub io_limits: Vec<IoLimit>,
     /// What programs marked in their own code. Some come from just before the window: they say in which
     /// ranges threads were as it opened.
     pub markers: Vec<Marker>,

@@ -30,7 +30,7 @@ use crate::{
     pipe_holders,
     polled_files::{self, PolledFile},
     privileges::{self, Task},
-    processes::{Processes, Quotas, find_stopped_threads},
+    processes::{IoLimits, Processes, Quotas, find_stopped_threads},
     reader_process, scheduling,
     stacks::{LookupTime, StackProcessor},
 };
@@ -56,6 +56,7 @@ pub(super) fn run(
     let mut brief = BriefProcesses::new(Instant::now());
     let mut files = Files::new();
     let mut quotas = Quotas::new();
+    let mut io_limits = IoLimits::new();
     let mut interrupts = Vec::new();
     let mut sent = Instant::now();
     let mut fuse_servers = Vec::new();
@@ -72,6 +73,7 @@ pub(super) fn run(
         match queue.receive(user_stacks.pause()) {
             Ok(Lookup::Process { tgid }) => {
                 processes.observe_process(tgid);
+                io_limits.observe_process(tgid);
                 quotas.observe_thread(Tid(tgid.0));
                 stacks.observe_process(tgid);
             }
@@ -79,6 +81,7 @@ pub(super) fn run(
                 // Most children become another program at once.
                 if !queue.is_over(child) && brief.begin(child, Instant::now()) == LookupTime::Now {
                     processes.observe_process(child);
+                    io_limits.observe_process(child);
                 }
                 stacks.observe_fork(parent, child, at);
             }
@@ -89,6 +92,7 @@ pub(super) fn run(
                 };
                 if time == LookupTime::Now {
                     processes.observe_process(tgid);
+                    io_limits.observe_process(tgid);
                 }
                 stacks.observe_exec(tgid, at, time);
             }
@@ -110,9 +114,13 @@ pub(super) fn run(
             Ok(Lookup::Interrupt { number }) => {
                 interrupts.push(interrupts::describe_interrupt(number))
             }
-            Ok(Lookup::WindowOpened) => quotas.count_from_now(),
+            Ok(Lookup::WindowOpened) => {
+                quotas.count_from_now();
+                io_limits.count_from_now();
+            }
             Ok(Lookup::WindowClosed) => {
                 quotas.read_again();
+                io_limits.read_again();
                 are_quotas_read = true;
             }
             Ok(Lookup::Quota { cgroup, tid }) => quotas.observe_throttle(cgroup, tid),
@@ -168,6 +176,7 @@ pub(super) fn run(
         }
         while let Some(tgid) = brief.pop_due(Instant::now()) {
             processes.observe_process(tgid);
+            io_limits.observe_process(tgid);
             stacks.read_unread_mappings(tgid);
         }
         is_idle &= !user_stacks.process_due_copies(&mut stacks);
@@ -192,6 +201,7 @@ pub(super) fn run(
     }
     if !are_quotas_read {
         quotas.read_again();
+        io_limits.read_again();
     }
     let quotas = quotas.take_new();
     files.complete();
@@ -207,6 +217,8 @@ pub(super) fn run(
     let (files, mut diagnostics) = files.finish();
     let (processes, of_processes) = processes.finish();
     let filesystems = filesystems::find_filesystems();
+    let (mut io_limits, io_limits_missed) = io_limits.finish();
+    filesystems::name_limited_devices(&mut io_limits);
     stacks.read_tag_names_again();
     let tag_names = stacks.drain_tag_names();
     let unnamed = stacks.finish();
@@ -218,6 +230,9 @@ pub(super) fn run(
     add_all(&mut diagnostics, &of_processes);
     add_all(&mut diagnostics, &of_stacks);
     add_all(&mut diagnostics, &of_searches);
+    if io_limits_missed > 0 {
+        *diagnostics.entry("io_limits_missed").or_default() += io_limits_missed;
+    }
     reader_process::add_diagnostics(&mut diagnostics);
     own_threads::add_diagnostics(&mut diagnostics);
     let unanswered = reader_process::list_unanswered();
@@ -239,6 +254,7 @@ pub(super) fn run(
         pipe_holders,
         polled_files,
         disk_uses,
+        io_limits,
         sleepers,
     }
 }

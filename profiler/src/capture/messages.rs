@@ -18,7 +18,7 @@ use crate::{
 };
 use offwake_recording::{
     AwaitedChild, AwaitedFileLock, Begin, CgroupInfo, Clocks, ClosedBy, CpuQuota, DetailStretch,
-    DiskUse, FileId, Filesystem, FrameId, Function, FuseServer, InterruptInfo, LockOwner,
+    DiskUse, FileId, Filesystem, FrameId, Function, FuseServer, InterruptInfo, IoLimit, LockOwner,
     LossTotals, Marker, Meta, NewStacks, OpenFile, PipeHolder, Preemption, ProcessInfo,
     ProfilerCost, Sample, StackRef, StoppedThread, SummedWaits, TagChange, TagName, TagSet,
     ThreadEvent, ThreadExit, Throttle, Unanswered, Wait,
@@ -164,6 +164,8 @@ pub struct OpenRecords {
     pub stopped_threads: Vec<StoppedThread>,
     /// What processes read from block devices and wrote to them, in a window that is closed.
     pub disk_uses: Vec<DiskUse>,
+    /// The I/O limits that processes were under, in a window that is closed.
+    pub io_limits: Vec<IoLimit>,
     /// Children that somebody waits for by a descriptor.
     pub awaited_children: Vec<AwaitedChild>,
     /// The filesystems on block devices: the look-up thread adds them.
@@ -232,6 +234,7 @@ pub(super) struct LastLookupResults {
     pub filesystems: Vec<Filesystem>,
     pub polled_files: Vec<PolledFile>,
     pub disk_uses: Vec<DiskUse>,
+    pub io_limits: Vec<IoLimit>,
     pub sleepers: Vec<SleeperStack>,
 }
 

@@ -541,6 +541,7 @@ impl<S: Sink> Captured<S> {
                 (results, names) = (Some(last.results), last.names);
                 open.fuse_servers = last.fuse_servers;
                 open.disk_uses = last.disk_uses;
+                open.io_limits = last.io_limits;
                 open.filesystems = last.filesystems;
                 open.pipe_holders = last.pipe_holders;
                 polled_files::add_files(&mut open.waits, &last.polled_files);

@@ -326,6 +326,7 @@ impl<S: Sink> Store<S> {
         self.next.pipe_holders = open.pipe_holders;
         self.next.stopped_threads = open.stopped_threads;
         self.next.disk_uses = open.disk_uses;
+        self.next.io_limits = open.io_limits;
         self.next.awaited_children = open.awaited_children;
         self.next.filesystems = open.filesystems;
         self.next.meta = Some(meta);

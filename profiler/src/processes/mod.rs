@@ -7,12 +7,14 @@
 //! ```
 
 mod cgroup_paths;
+mod io_limits;
 mod proc_files;
 mod quotas;
 mod stopped_threads;
 
 /// Parses any bytes as each of the files that are read here, for the fuzzer.
 pub(crate) fn parse_hostile(bytes: &[u8]) {
+    io_limits::parse_hostile(bytes);
     proc_files::parse_hostile(bytes);
     quotas::parse_hostile(bytes);
     stopped_threads::parse_hostile(bytes);
@@ -35,6 +37,7 @@ use offwake_recording::{
 
 use cgroup_paths::CgroupHierarchy;
 
+pub use io_limits::IoLimits;
 pub use quotas::Quotas;
 pub(crate) use stopped_threads::find_stopped_threads;
 

@@ -97,6 +97,8 @@ pub(super) enum Controllers {
     Cpu,
     /// The one of v1 that has the freezer.
     Freezer,
+    /// The one of v1 that has the controller of block devices.
+    BlockIo,
 }
 
 impl Controllers {
@@ -106,6 +108,7 @@ impl Controllers {
             Self::Unified => None,
             Self::Cpu => Some(b"cpu"),
             Self::Freezer => Some(b"freezer"),
+            Self::BlockIo => Some(b"blkio"),
         }
     }
 }

@@ -51,6 +51,7 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
         && within(&read.pipe_holders, &whole.pipe_holders)
         && within(&read.stopped_threads, &whole.stopped_threads)
         && within(&read.disk_uses, &whole.disk_uses)
+        && within(&read.io_limits, &whole.io_limits)
         && within(&read.awaited_children, &whole.awaited_children)
         && within(&read.markers, &whole.markers)
         && within(&read.detail, &whole.detail)

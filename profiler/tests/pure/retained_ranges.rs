@@ -69,6 +69,7 @@ fn open(whole: &Recording) -> OpenRecords {
         pipe_holders: whole.pipe_holders.clone(),
         stopped_threads: whole.stopped_threads.clone(),
         disk_uses: whole.disk_uses.clone(),
+        io_limits: whole.io_limits.clone(),
         awaited_children: whole.awaited_children.clone(),
         filesystems: whole.filesystems.values().cloned().collect(),
     }

@@ -6,13 +6,13 @@ use offwake_recording::{
     AddressKind, AddressSpace, AwaitedChild, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks,
     ClosedBy, ContainerId, ContainerNames, CpuQuota, DetailStep, DetailStretch, DeviceKind,
     DiskUse, End, FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer,
-    InterruptInfo, LockKind, LockOwner, Marker, MarkerKind, Meta, Module, ModuleId, OpenFile,
-    PeerProcess, Phase, PipeEnds, PipeHolder, PodName, PollEvents, Preemption, ProcessInfo,
-    QuotaCount, ReadyFile, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, SpanId, Stack,
-    StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall, SyscallTable,
-    SystemVector, TagChange, TagName, TagSet, TagSetId, TaskState, ThreadEvent, ThreadEventReason,
-    ThreadExit, ThreadKind, ThreadRef, Throttle, TraceId, Unanswered, UnansweredKind, Wait, Wake,
-    WakeContext, Window,
+    InterruptInfo, IoAmounts, IoLimit, LockKind, LockOwner, Marker, MarkerKind, Meta, Module,
+    ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName, PollEvents, Preemption,
+    ProcessInfo, QuotaCount, ReadyFile, Recording, Sample, Scope, Segment, SocketEnd, SocketRole,
+    SpanId, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall,
+    SyscallTable, SystemVector, TagChange, TagName, TagSet, TagSetId, TaskState, ThreadEvent,
+    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, TraceId, Unanswered,
+    UnansweredKind, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -327,6 +327,25 @@ fn disk_use() -> impl Strategy<Value = DiskUse> {
     )
 }
 
+fn io_limit() -> impl Strategy<Value = IoLimit> {
+    let amounts = || {
+        any::<(u64, u64, u64, u64)>().prop_map(|(read_bytes, written_bytes, reads, writes)| {
+            IoAmounts { read_bytes, written_bytes, reads, writes }
+        })
+    };
+    (any::<(u32, u32, u64)>(), "/.{0,16}", "[a-z]{0,5}", amounts(), amounts()).prop_map(
+        |((tgid, device, counted), path, block_device, per_second, used)| IoLimit {
+            tgid: Tgid(tgid),
+            path,
+            device,
+            block_device,
+            per_second,
+            used,
+            counted_for: Nanos(counted >> 1),
+        },
+    )
+}
+
 fn tag_set() -> impl Strategy<Value = TagSet> {
     let trace = prop::option::of(any::<[u8; 16]>());
     let span = prop::option::of(any::<[u8; 8]>());
@@ -565,10 +584,11 @@ prop_compose! {
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
-        (detail, summed, disk_uses, markers, tag_sets, tag_changes, tag_names) in (
+        (detail, summed, disk_uses, io_limits, markers, tag_sets, tag_changes, tag_names) in (
             prop::collection::vec(detail(), 0..3),
             prop::collection::vec(summed(), 0..3),
             prop::collection::vec(disk_use(), 0..3),
+            prop::collection::vec(io_limit(), 0..3),
             prop::collection::vec(marker(), 0..4),
             prop::collection::vec(tag_set(), 0..3),
             prop::collection::vec(tag_change(), 0..3),
@@ -594,6 +614,7 @@ prop_compose! {
             detail,
             summed,
             disk_uses,
+            io_limits,
             markers,
             tag_sets: tag_sets.into_iter().map(|set| (set.id, set)).collect(),
             tag_changes,

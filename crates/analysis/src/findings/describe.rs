@@ -1,6 +1,6 @@
 //! Says what threads of findings did, in words.
 
-use offwake_recording::{CpuQuota, Recording, SocketRole};
+use offwake_recording::{CpuQuota, Filesystem, Recording, SocketRole};
 
 use crate::{
     blame::{
@@ -16,6 +16,7 @@ use crate::{
 use super::{
     awaited_things::{AwaitedThing, ThingKind},
     disk_names::{describe_disk, describe_frozen, filesystem_of_kernel_thread},
+    io_limits::FindingIoLimit,
     kernel_waits::KernelWait,
     meaning::SleepMeaning,
     programs::{ProgramId, Programs},
@@ -190,6 +191,13 @@ impl Words<'_> {
             BlameEntryKind::CpuQueue => self.find_cpu_holders(node).describe_wait(),
             BlameEntryKind::Timer => describe_timer(slept, thing),
             BlameEntryKind::Disk => match slept.and_then(|slept| slept.kernel) {
+                kernel
+                    if !matches!(kernel, Some(KernelWait::Writeback | KernelWait::Journal))
+                        && let Some(limit) = self.io_limit(slept, own, node)
+                        && limit.is_cause =>
+                {
+                    limit.describe_wait()
+                }
                 Some(KernelWait::Writeback) => {
                     format!("waits for {} to write back", self.disk(slept, own))
                 }
@@ -239,13 +247,27 @@ impl Words<'_> {
     /// Names the disk that a thread of a program waited for: `the disk sda1 (ext4, /srv)`, or `the
     /// disk` if it is not known which one.
     fn disk(&self, slept: Option<&SleepMeaning>, own: ProgramId) -> String {
-        let known = slept.and_then(|slept| self.recording.filesystems.get(&slept.filesystem?));
-        let known = known
-            .or_else(|| filesystem_of_kernel_thread(self.recording, self.programs.program(own)));
-        match known {
+        match self.filesystem(slept, own) {
             Some(known) => describe_disk(known),
             None => "the disk".to_owned(),
         }
+    }
+
+    fn filesystem(&self, slept: Option<&SleepMeaning>, own: ProgramId) -> Option<&Filesystem> {
+        let known = slept.and_then(|slept| self.recording.filesystems.get(&slept.filesystem?));
+        known.or_else(|| filesystem_of_kernel_thread(self.recording, self.programs.program(own)))
+    }
+
+    /// Finds the I/O limit that threads are under that waited for a disk.
+    pub(super) fn io_limit(
+        &self,
+        slept: Option<&SleepMeaning>,
+        own: ProgramId,
+        node: &Node,
+    ) -> Option<FindingIoLimit> {
+        let filesystem = self.filesystem(slept, own);
+        let processes = node.processes(self.timeline);
+        FindingIoLimit::find(self.recording, filesystem, &processes, node.time)
     }
 
     /// Returns what kept threads from running: `is throttled by the CPU quota of /shop: 20 ms in 100

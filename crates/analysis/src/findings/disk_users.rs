@@ -24,6 +24,7 @@ use crate::{
 
 use super::{
     disk_names::{cut_path, filesystem_of_kernel_thread},
+    io_limits::FindingIoLimit,
     kernel_waits::KernelWait,
     meaning::{Meanings, SleepMeaning},
     model::{DiskUser, Finding, FindingDisk, FindingLine},
@@ -144,7 +145,7 @@ pub(super) fn name_in(
     finding: &mut Finding,
     (own, meaning): (ProgramId, &SleepMeaning),
     root: &WaitRoot,
-    path: &[&NodeKey],
+    (path, limit): (&[&NodeKey], Option<FindingIoLimit>),
     users: &DiskUsers<'_>,
     recording: &Recording,
     programs: &Programs<'_>,
@@ -166,7 +167,12 @@ pub(super) fn name_in(
     let file = root.main_file(MAIN_FILE).filter(|_| meaning.filesystem.is_some());
     let file = file.and_then(|file| path_of(recording, file));
     let mut words: Vec<String> = Vec::new();
-    words.extend(describe_others(&others, filesystem.is_some(), recording.meta.window.length()));
+    words.extend(limit.as_ref().map(FindingIoLimit::describe_use));
+    // Without them, it would have been held back all the same.
+    if !limit.as_ref().is_some_and(|limit| limit.is_cause) {
+        let window = recording.meta.window.length();
+        words.extend(describe_others(&others, filesystem.is_some(), window));
+    }
     words.extend(file.as_deref().map(|path| format!("file {}", cut_path(path))));
     if !words.is_empty() {
         finding.lines.push(FindingLine::without_function(words.join("; "), 0.0, false));
@@ -178,6 +184,7 @@ pub(super) fn name_in(
         mount_point: known.mount_point.clone(),
         disks: known.disks().map(str::to_owned).collect(),
         file,
+        limit,
         others,
     });
 }
@@ -209,6 +216,7 @@ pub(super) fn name_in_open(
         mount_point: filesystem.mount_point.clone(),
         disks: filesystem.disks().map(str::to_owned).collect(),
         file,
+        limit: None,
         others: others.into_iter().map(|(_, user)| user).collect(),
     });
 }

@@ -138,9 +138,14 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
             let users = disk_users.get_or_insert_with(|| {
                 disk_users::find(blame, recording, &programs, &mut writer.meanings)
             });
-            let path: Vec<_> = main_path(&root.node).into_iter().map(|(key, _)| key).collect();
-            let who = (key.0, &*key.1);
-            disk_users::name_in(&mut finding, who, root, &path, users, recording, &programs);
+            let path = main_path(&root.node);
+            let limit = path.last().and_then(|(last, node)| {
+                let slept = last.slept.as_deref().unwrap_or(&key.1);
+                writer.words.io_limit(Some(slept), last.program, node)
+            });
+            let path: Vec<_> = path.into_iter().map(|(key, _)| key).collect();
+            let (who, path) = ((key.0, &*key.1), (path.as_slice(), limit));
+            disk_users::name_in(&mut finding, who, root, path, users, recording, &programs);
         }
         let hops = writer.wait_hops(&finding, key, root);
         let coverage = if is_covered { Coverage::ToldByOthers } else { Coverage::News };

@@ -30,6 +30,7 @@ mod find;
 mod found;
 mod fuse_servers;
 mod hop_tree;
+mod io_limits;
 mod kernel_waits;
 mod last_owners;
 mod less_known;
@@ -63,6 +64,7 @@ pub(crate) use culprits::{
 };
 pub(crate) use find::{FindingInput, find_findings};
 pub use hop_tree::{HopBox, HopTree, TimeByClass};
+pub use io_limits::{FindingIoLimit, IoLimitUnit};
 pub use model::{
     DiskUser, Finding, FindingCause, FindingDisk, FindingHop, FindingKind, FindingLine,
     FindingSleep, Findings, SameCauseSum, TargetActivity,

@@ -5,7 +5,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use strum::IntoStaticStr;
 
-use super::{blocked_loops::EventLoop, coroutines::Coroutines, hop_tree::HopTree};
+use super::{
+    blocked_loops::EventLoop, coroutines::Coroutines, hop_tree::HopTree, io_limits::FindingIoLimit,
+};
 
 /// What kind of trouble a finding is. Earlier kinds come first on every screen.
 #[derive(
@@ -132,6 +134,9 @@ pub struct FindingDisk {
     pub disks: Vec<String>,
     /// The file, if it was one that the waits were on.
     pub file: Option<String>,
+    /// The I/O limit that those who waited for it are under, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<FindingIoLimit>,
     /// Which other programs read and wrote most on the same disk meanwhile, or waited most for it.
     pub others: Vec<DiskUser>,
 }

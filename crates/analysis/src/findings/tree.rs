@@ -13,11 +13,11 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use offwake_recording::units::Nanos;
+use offwake_recording::units::{Nanos, Tgid};
 
 use crate::{
     blame::{BlameEntryKind, BlamePart, Reason, StackPairId},
-    timeline::ThreadIndex,
+    timeline::{ThreadIndex, Timeline},
 };
 
 use super::{meaning::SharedMeaning, programs::ProgramId};
@@ -75,6 +75,12 @@ pub(super) fn count_threads(times: &BTreeMap<ThreadIndex, Nanos>) -> u64 {
 }
 
 impl Node {
+    /// Returns the processes of the threads that took most of the time.
+    pub(super) fn processes(&self, timeline: &Timeline) -> BTreeSet<Tgid> {
+        let lives = self.main_threads().into_iter().filter_map(|thread| timeline.thread(thread));
+        lives.map(|life| life.tgid).collect()
+    }
+
     pub(super) fn add(&mut self, thread: ThreadIndex, time: Nanos) {
         self.time += time;
         *self.threads.entry(thread).or_default() += time;

@@ -94,6 +94,7 @@ impl Assembly {
         recording.pipe_holders.extend(slice.pipe_holders);
         recording.stopped_threads.extend(slice.stopped_threads);
         recording.disk_uses.extend(slice.disk_uses);
+        recording.io_limits.extend(slice.io_limits);
         recording.awaited_children.extend(slice.awaited_children);
         recording.markers.extend(slice.markers);
         recording.detail.extend(slice.detail);

@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{
     AddressSpace, AwaitedChild, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, DetailStretch,
-    DiskUse, FileId, Filesystem, Frame, FrameId, FuseServer, InterruptInfo, LockOwner, LossTotals,
-    Marker, Meta, Module, ModuleId, OpenFile, PipeHolder, Preemption, ProcessInfo, ProfilerCost,
-    Sample, Stack, StoppedThread, SummedWaits, TagChange, TagName, TagSet, ThreadEvent, ThreadExit,
-    Throttle, Wait,
+    DiskUse, FileId, Filesystem, Frame, FrameId, FuseServer, InterruptInfo, IoLimit, LockOwner,
+    LossTotals, Marker, Meta, Module, ModuleId, OpenFile, PipeHolder, Preemption, ProcessInfo,
+    ProfilerCost, Sample, Stack, StoppedThread, SummedWaits, TagChange, TagName, TagSet,
+    ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -90,6 +90,8 @@ pub struct Slice {
     pub stopped_threads: Vec<StoppedThread>,
     /// What processes read from block devices and wrote to them: at the end.
     pub disk_uses: Vec<DiskUse>,
+    /// The I/O limits that processes were under: at the end.
+    pub io_limits: Vec<IoLimit>,
     /// Children that somebody waited for by a descriptor: at the end.
     pub awaited_children: Vec<AwaitedChild>,
     /// How much detail was recorded.
@@ -163,6 +165,7 @@ impl Slice {
             cell(&self.tag_sets),
             cell(&self.tag_changes),
             cell(&self.tag_names),
+            cell(&self.io_limits),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -228,6 +231,7 @@ impl Slice {
             tag_sets: cells.rows_if_any(),
             tag_changes: cells.rows_if_any(),
             tag_names: cells.rows_if_any(),
+            io_limits: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -72,6 +72,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &recording.file_locks, |slice| &mut slice.file_locks);
     spread(&mut slices, &recording.fuse_servers, |slice| &mut slice.fuse_servers);
     spread(&mut slices, &recording.disk_uses, |slice| &mut slice.disk_uses);
+    spread(&mut slices, &recording.io_limits, |slice| &mut slice.io_limits);
     spread(&mut slices, &filesystems, |slice| &mut slice.filesystems);
     spread(&mut slices, &recording.lock_owners, |slice| &mut slice.lock_owners);
     spread(&mut slices, &recording.pipe_holders, |slice| &mut slice.pipe_holders);

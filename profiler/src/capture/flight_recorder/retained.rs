@@ -213,6 +213,7 @@ impl RetainedSlices {
                 pipe_holders: open.pipe_holders,
                 stopped_threads: open.stopped_threads,
                 disk_uses: open.disk_uses,
+                io_limits: open.io_limits,
                 awaited_children: open.awaited_children,
                 filesystems: open.filesystems,
                 meta: Some(meta),

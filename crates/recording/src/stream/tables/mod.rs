@@ -8,6 +8,7 @@ mod files;
 mod filesystems;
 mod fuse_servers;
 mod interrupts;
+mod io_limits;
 mod lock_owners;
 mod loss;
 mod markers;
