@@ -9,6 +9,7 @@
 //! - a compressed section claims whatever size it likes, which is allocated, so the sum is limited.
 
 use std::{
+    collections::HashSet,
     fs::File,
     os::fd::AsRawFd,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -21,7 +22,7 @@ use blazesym::symbolize::{
 };
 use object::{Object, ObjectSection, ReadCache};
 use offwake_recording::{
-    BuildId, Function,
+    BuildId, FrameId, Function,
     loss::{Diagnostics, count},
 };
 use offwake_unwind::{
@@ -32,6 +33,7 @@ use offwake_unwind::{
 use super::{
     detail::{AddressForm, Detail, Knowledge},
     go,
+    mapping_symbols::{Found, FunctionSymbols, Marks},
     names::NameTable,
     open_file::OpenFile,
     rust_paths,
@@ -72,6 +74,7 @@ struct Overview {
     depth: Depth,
     knowledge: Knowledge,
     toolchain: Toolchain,
+    marks: Option<Marks>,
 }
 
 /// A file that is safe to look up names in.
@@ -181,20 +184,41 @@ impl NameFile {
         diagnostics: &mut Diagnostics,
         names: &mut NameTable,
     ) {
-        let Overview { depth, knowledge, toolchain } = self.overview;
+        let Overview { depth, knowledge, toolchain, marks } = self.overview;
         let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        let mut run_lookup = |depth, names: &mut NameTable| {
-            Lookup { path: &path, form, depth, detail, toolchain }.run(wanted, diagnostics, names);
+        let mut run_lookup = |depth, form, wanted: &[UnnamedFrame], names: &mut NameTable| {
+            let lookup = Lookup { path: &path, form, depth, detail, toolchain, marks };
+            lookup.run(wanted, diagnostics, names)
         };
         if depth == Depth::Dwarf && detail > Detail::SymbolTable {
-            run_lookup(Depth::Dwarf, names);
+            // Whoever is at a mark is so in the symbol table, too, which is read below.
+            run_lookup(Depth::Dwarf, form, wanted, names);
         }
         // It has more names than a file that was stripped, and lines besides.
         if toolchain == Toolchain::Go && knowledge > detail.required_knowledge() {
             go::name_frames(&self.file, detail, form, wanted, names);
         }
         // DWARF that can't be read must not cost the names that the symbol table has.
-        run_lookup(Depth::SymbolTable, names);
+        let at_marks = run_lookup(Depth::SymbolTable, form, wanted, names);
+        let Some(marks) = marks.filter(|_| !at_marks.is_empty()) else { return };
+        let content = ReadCache::new(&self.file);
+        let Some(functions) = FunctionSymbols::read(&content, marks) else { return };
+        let found = |wanted: &UnnamedFrame| Some((wanted.frame, functions.find(wanted.at)?));
+        let found: Vec<_> = at_marks.iter().filter_map(found).collect();
+        // Where the functions begin, blazesym finds them, and makes their names readable.
+        let begin =
+            |(frame, found): &(FrameId, Found<'_>)| UnnamedFrame { frame: *frame, at: found.begin };
+        let begins: Vec<_> = found.iter().map(begin).collect();
+        let still: HashSet<_> =
+            run_lookup(Depth::SymbolTable, AddressForm::Address, &begins, names)
+                .iter()
+                .map(|wanted| wanted.frame)
+                .collect();
+        // One that has the name of a mark, or begins at one and is of no known size.
+        for (frame, function) in found.iter().filter(|(frame, _)| still.contains(frame)) {
+            let name = cut_name(&String::from_utf8_lossy(function.name));
+            names.set(*frame, vec![Function::named(name)]);
+        }
     }
 }
 
@@ -205,22 +229,38 @@ struct Lookup<'a> {
     depth: Depth,
     detail: Detail,
     toolchain: Toolchain,
+    marks: Option<Marks>,
 }
 
 impl Lookup<'_> {
-    /// Names the frames that have no name yet, in the order of `wanted`, which is that of the file.
-    fn run(&self, wanted: &[UnnamedFrame], diagnostics: &mut Diagnostics, names: &mut NameTable) {
+    /// Names the frames that have no name yet, in the order of `wanted`, which is that of the file. Returns
+    /// those at which there is a mark instead of a function, with their addresses.
+    fn run(
+        &self,
+        wanted: &[UnnamedFrame],
+        diagnostics: &mut Diagnostics,
+        names: &mut NameTable,
+    ) -> Vec<UnnamedFrame> {
+        let mut at_marks = Vec::new();
         let nameless: Vec<_> = wanted.iter().filter(|wanted| !names.has(wanted.frame)).collect();
         let share = nameless.len().div_ceil(MAX_SYMBOLIZERS).max(AT_ONCE);
         for some in nameless.chunks(share) {
             // The last resort: no ELF file that we know of makes it panic.
-            if catch_unwind(AssertUnwindSafe(|| self.symbolize(some, names))).is_err() {
-                return count(diagnostics, "symbols_symbolizer_panics");
+            let symbolize = AssertUnwindSafe(|| self.symbolize(some, names, &mut at_marks));
+            if catch_unwind(symbolize).is_err() {
+                count(diagnostics, "symbols_symbolizer_panics");
+                break;
             }
         }
+        at_marks
     }
 
-    fn symbolize(&self, wanted: &[&UnnamedFrame], names: &mut NameTable) {
+    fn symbolize(
+        &self,
+        wanted: &[&UnnamedFrame],
+        names: &mut NameTable,
+        at_marks: &mut Vec<UnnamedFrame>,
+    ) {
         let mut source = Elf::new(self.path);
         source.debug_syms = self.depth == Depth::Dwarf;
         let source = Source::Elf(source);
@@ -238,7 +278,11 @@ impl Lookup<'_> {
             };
             let Ok(symbols) = symbolizer.symbolize(&source, input) else { return };
             for (wanted, symbol) in some.iter().zip(&symbols) {
-                if let Symbolized::Sym(symbol) = symbol {
+                let Symbolized::Sym(symbol) = symbol else { continue };
+                if self.marks.is_some_and(|marks| marks.has_name(symbol.name.as_bytes())) {
+                    let at = symbol.addr.saturating_add(symbol.offset as u64);
+                    at_marks.push(UnnamedFrame { frame: wanted.frame, at });
+                } else {
                     let functions = self.functions(symbol, names);
                     names.set(wanted.frame, functions);
                 }
@@ -313,5 +357,5 @@ fn overview(file: &File, trust: Trust) -> Option<Overview> {
     if depth == Depth::SymbolTable {
         knowledge = knowledge.max(Knowledge::Symbols);
     }
-    Some(Overview { depth, knowledge, toolchain })
+    Some(Overview { depth, knowledge, toolchain, marks: Marks::of_file(&cache) })
 }

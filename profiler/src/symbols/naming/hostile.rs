@@ -19,7 +19,7 @@ const DISTANCE: u64 = 16;
 const MAX_TEXT: usize = MAX_NAME + "…".len();
 
 /// No file knows more than the one at hand.
-struct NoOthers;
+pub(super) struct NoOthers;
 
 impl DebugFiles for NoOthers {
     fn stored(&mut self, _build_id: &BuildId) -> Vec<OpenFile> {

@@ -17,6 +17,7 @@ pub(crate) mod elf_names;
 mod go;
 pub(crate) mod hostile;
 pub(crate) mod kernel;
+mod mapping_symbols;
 pub(crate) mod messages;
 pub(crate) mod names;
 pub(crate) mod open_file;
