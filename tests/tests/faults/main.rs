@@ -4,6 +4,7 @@
 mod hung_output;
 mod late_end;
 mod machine;
+mod nfs;
 mod own;
 mod own_file;
 mod own_threads;

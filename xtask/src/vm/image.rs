@@ -105,7 +105,7 @@ impl GuestRoot {
         self.write("tasks", &lines)?;
         for (number, module) in modules.iter().enumerate() {
             // Loaded in the order of their names.
-            self.copy(module, &format!("modules/{number}.ko"))?;
+            self.copy(module, &format!("modules/{number:02}.ko"))?;
         }
         let mut names = BTreeSet::new();
         collect(&self.folder, Path::new("."), &mut names)?;

@@ -198,7 +198,7 @@ mod tests {
     fn a_test_that_was_never_done_has_failed() {
         let judgement = judge(Release::new(6, 12), transcript(&[]));
         assert!(judgement.tests.iter().all(|(_, verdict)| *verdict == Verdict::Failed));
-        assert!(judgement.faults.len() > TESTS.len());
+        assert!(judgement.faults.len() > judgement.tests.len());
     }
 
     #[test]
@@ -206,10 +206,12 @@ mod tests {
         let older = Release::new(5, 10);
         let judgement = judge(older, transcript(&[]));
         let why = "no bpf_task_pt_regs, which came with 5.15".to_owned();
-        assert_eq!(judgement.tests.len(), TESTS.len());
+        // One needs modules of another kernel.
+        let selected = TESTS.len() - 1;
+        assert_eq!(judgement.tests.len(), selected);
         assert!(judgement.tests.iter().all(|(_, v)| *v == Verdict::Skipped(why.clone())));
         assert_eq!(tasks(older, Cpus::USUAL, Selection::All).len(), 2);
-        assert_eq!(tasks(TASK_REGISTERS.since, Cpus::USUAL, Selection::All).len(), 1 + TESTS.len());
+        assert_eq!(tasks(TASK_REGISTERS.since, Cpus::USUAL, Selection::All).len(), 1 + selected);
     }
 
     #[test]

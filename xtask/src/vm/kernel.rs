@@ -65,6 +65,31 @@ pub struct Kernel {
 /// Modules that offwake has the kernel load: they know what the ends of sockets are.
 const MODULES: [&str; 4] = ["unix_diag.ko", "inet_diag.ko", "tcp_diag.ko", "udp_diag.ko"];
 
+/// Client and server of NFS, each after those that it depends on, for the release on which a test stops such
+/// a server. Debian's later kernels take no modules of their unsigned packages.
+const NFS_MODULES: [&str; 11] = [
+    "sunrpc.ko",
+    "auth_rpcgss.ko",
+    "netfs.ko",
+    "fscache.ko",
+    "dns_resolver.ko",
+    "grace.ko",
+    "lockd.ko",
+    "nfs_acl.ko",
+    "nfs.ko",
+    "nfsv4.ko",
+    "nfsd.ko",
+];
+
+/// The modules for a guest with a kernel of this release.
+fn module_names(
+    architecture: Architecture,
+    release: Release,
+) -> impl Iterator<Item = &'static str> {
+    let has_nfs = architecture == Amd64 && release == OLDEST_THAT_RECORDS;
+    MODULES.into_iter().chain(NFS_MODULES.into_iter().filter(move |_| has_nfs))
+}
+
 /// A kernel of that release, downloaded if it is not in `folder` yet.
 ///
 /// # Errors
@@ -78,7 +103,9 @@ pub fn find_or_download(
     let pinned = (PINNED.iter())
         .find(|(on, of, ..)| (*on, *of) == (architecture, release))
         .map(|(.., package)| *package);
-    if let Some(kernel) = pinned.and_then(|package| unpacked(release, folder, package)) {
+    if let Some(kernel) =
+        pinned.and_then(|package| unpacked(architecture, release, folder, package))
+    {
         return Ok(kernel);
     }
     let archive = Archive::read(architecture, &folder.join("apt"))?;
@@ -88,7 +115,7 @@ pub fn find_or_download(
         if pinned.is_some_and(|pinned| pinned != package) {
             eprintln!("xtask: the archive has no {}, trying {package}", pinned.unwrap_or_default());
         }
-        if let Some(kernel) = unpacked(release, folder, package) {
+        if let Some(kernel) = unpacked(architecture, release, folder, package) {
             return Ok(kernel);
         }
         // A list may name what the archive has no longer.
@@ -96,8 +123,8 @@ pub fn find_or_download(
         let parts = archive.parts(package)?;
         let parts = parts.iter().map(|part| archive.download(part));
         let files = iter::once(Ok(file)).chain(parts).collect::<anyhow::Result<Vec<PathBuf>>>()?;
-        unpack(&files, &folder.join(package))?;
-        return unpacked(release, folder, package)
+        unpack(&files, &folder.join(package), module_names(architecture, release))?;
+        return unpacked(architecture, release, folder, package)
             .with_context(|| format!("there is no kernel in {package}"));
     }
     bail!(
@@ -106,19 +133,31 @@ pub fn find_or_download(
     )
 }
 
-fn unpacked(release: Release, folder: &Path, package: &str) -> Option<Kernel> {
+fn unpacked(
+    architecture: Architecture,
+    release: Release,
+    folder: &Path,
+    package: &str,
+) -> Option<Kernel> {
     let boot = fs::read_dir(folder.join(package).join("boot")).ok()?;
     let image = boot.flatten().map(|entry| entry.path()).find(|path| {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
     })?;
-    let modules = MODULES.map(|name| folder.join(package).join(name)).to_vec();
+    let modules = module_names(architecture, release).map(|name| folder.join(package).join(name));
+    let modules: Vec<PathBuf> = modules.collect();
+    // What was unpacked when fewer were wanted is unpacked again.
+    modules.iter().all(|module| module.exists()).then_some(())?;
     Some(Kernel { release, package: package.to_owned(), image, modules })
 }
 
 /// Unpacks whole or not at all, and of the packages no more than is needed: the modules are many.
-fn unpack(packages: &[PathBuf], folder: &Path) -> anyhow::Result<()> {
+fn unpack(
+    packages: &[PathBuf],
+    folder: &Path,
+    modules: impl Iterator<Item = &'static str>,
+) -> anyhow::Result<()> {
     let [all, some] = ["unpacked", "half-made"].map(|name| folder.with_file_name(name));
-    for left_over in [&all, &some] {
+    for left_over in [&all, &some, &folder.to_owned()] {
         if left_over.exists() {
             fs::remove_dir_all(left_over)?;
         }
@@ -133,7 +172,7 @@ fn unpack(packages: &[PathBuf], folder: &Path) -> anyhow::Result<()> {
     };
     // Below `boot`, or among the modules since 6.19.
     fs::rename(found("vmlinuz")?, boot.join("vmlinuz-unpacked"))?;
-    for module in MODULES {
+    for module in modules {
         fs::write(some.join(module), uncompressed(&found(module)?)?)?;
     }
     fs::rename(&some, folder).with_context(|| format!("cannot create {}", folder.display()))?;
