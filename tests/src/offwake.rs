@@ -6,7 +6,10 @@ use std::{
     fs::{self, File},
     io::{Read, Seek},
     iter,
-    os::unix::{fs::chown, process::CommandExt},
+    os::unix::{
+        fs::{FileExt as _, chown},
+        process::CommandExt,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -289,6 +292,19 @@ impl Running {
             std::thread::sleep(Duration::from_millis(200));
             Ok((fs::metadata(&path)?.len() == written).then_some(()))
         })
+    }
+
+    /// What it has said on standard error until now.
+    ///
+    /// # Errors
+    ///
+    /// When that can't be read.
+    pub fn said(&self) -> Result<String> {
+        let length = usize::try_from(self.stderr.metadata()?.len())?;
+        let mut bytes = vec![0; length];
+        // offwake writes where the file's position is, so that must stay.
+        self.stderr.read_exact_at(&mut bytes, 0)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Sends a signal.

@@ -94,6 +94,16 @@ impl Tmux {
         self.ask(&["capture-pane", "-p"])
     }
 
+    /// What is on screen, each line as long as it was written.
+    ///
+    /// # Errors
+    ///
+    /// When the terminal is gone.
+    pub fn unwrapped_screen(&self) -> Result<String> {
+        let screen = self.ask(&["capture-pane", "-J", "-p"])?;
+        Ok(screen.lines().map(|line| format!("{}\n", line.trim_end())).collect())
+    }
+
     /// The screen with its colours, as escape sequences.
     ///
     /// # Errors

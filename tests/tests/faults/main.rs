@@ -8,6 +8,7 @@ mod nfs;
 mod own;
 mod own_file;
 mod own_threads;
+mod own_threads_of_top;
 mod power;
 mod silent;
 mod targets;

@@ -17,6 +17,7 @@ use offwake_tests::{
     offwake::{Offwake, Outcome},
     paths,
     report::Report,
+    wait_until::wait_until,
     workload::Workload,
 };
 
@@ -222,6 +223,38 @@ fn a_helper_process_that_panics_again_and_again_costs_what_it_was_asked() -> Res
         let blocked: u64 = report.threads.iter().map(|thread| thread.blocked_ns).sum();
         ensure!(blocked > 0, "{helper}: the waits are gone: {summary}");
     }
+    Ok(())
+}
+
+/// The process that writes dies with its third message, and so does each that takes its place. Files have no name
+/// by then, and are lost.
+#[test]
+fn the_process_that_writes_and_panics_again_and_again_costs_what_it_had_to_write() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let offwake = |arguments: &[&str]| -> Result<Offwake> {
+        let offwake = Offwake::record()?.env("OFFWAKE_TEST_PANIC", "offwake-writer:3");
+        Ok(offwake.args(arguments).args(["-p", &workload.pids(), "-o"]))
+    };
+    let died = |name: &str| format!("cannot write {name}: the process that writes died");
+    let check = |outcome: &Outcome, name: &str| -> Result<()> {
+        eprintln!("after {:?}: {}", outcome.ran_for, outcome.stderr);
+        ensure!(outcome.status.code() == Some(1), "{outcome}");
+        ensure!(outcome.stderr.contains(&died(name)), "{outcome}");
+        ensure!(!outcome.path(name).exists(), "half of {name} is left");
+        Ok(())
+    };
+    // A recording ends by itself, and does not go on in vain.
+    check(&offwake(&[])?.arg("x.offwake").start()?.outcome_within(AT_ONCE)?, "x.offwake")?;
+    // A recording into memory goes on without the snapshot.
+    let mut recorder = offwake(&["--keep", "5s"])?.arg("x.offwake").start_recording()?;
+    recorder.signal(libc::SIGUSR1)?;
+    wait_until("word of the snapshot", || {
+        Ok(recorder.said()?.contains(&died("x.1.offwake")).then_some(()))
+    })?;
+    recorder.signal(libc::SIGINT)?;
+    let outcome = recorder.outcome_within(AT_ONCE)?;
+    check(&outcome, "x.offwake")?;
+    ensure!(!outcome.path("x.1.offwake").exists(), "half of a snapshot is left");
     Ok(())
 }
 

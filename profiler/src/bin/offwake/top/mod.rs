@@ -77,6 +77,7 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     }
     // Fails now if nothing could be saved there.
     Destination::from_path(&arguments.output)?;
+    screen::watch_panics();
     let remote = Arc::new(RemoteControl::new(screen::restore));
     let session = Session::prepare_remote(&arguments.recording, Arc::clone(&remote))?;
     let (sender, updates) = mpsc::channel();

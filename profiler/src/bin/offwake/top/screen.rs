@@ -3,10 +3,11 @@
 use std::{
     io::{self, IsTerminal as _, Stdout},
     sync::{
-        Mutex, OnceLock, PoisonError,
+        Mutex, MutexGuard, OnceLock, PoisonError, TryLockError,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
@@ -29,6 +30,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Whether the terminal is taken over, so that it is restored once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Held while a picture is drawn or the terminal is restored, so that no picture is drawn over what comes behind
+/// it.
+static DRAWING: Mutex<()> = Mutex::new(());
+
+/// The longest time that whoever restores the terminal waits for a picture: nobody may read it, or the thread
+/// that draws may be the one that has panicked.
+const PICTURE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The first thread that has panicked without which there is no view.
 static FATAL: OnceLock<OwnThread> = OnceLock::new();
@@ -75,6 +84,7 @@ pub fn check() -> anyhow::Result<ColourMode> {
 
 /// Restores the terminal. Any thread may call it, any number of times.
 pub fn restore() {
+    let _picture = wait_for_picture();
     if TAKEN.swap(false, Ordering::SeqCst) {
         // Nobody is left to tell if the terminal itself is gone.
         let _gone = terminal::disable_raw_mode();
@@ -83,6 +93,42 @@ pub fn restore() {
             eprintln!("{words}");
         }
     }
+}
+
+fn wait_for_picture() -> Option<MutexGuard<'static, ()>> {
+    let until = Instant::now() + PICTURE_TIMEOUT;
+    loop {
+        match DRAWING.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(guard)) => return Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => return None,
+            Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
+/// From here on, a panic of a thread without which there is no view restores the terminal before anything is
+/// printed, and ends the view. What any other thread says as it dies waits until the view is over. Called before
+/// there are other threads, so that none dies unnoticed.
+pub fn watch_panics() {
+    let default_hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let thread = own_threads::current();
+        if matches!(thread.death_cost(), DeathCost::Part(_)) {
+            // Whoever restores the terminal prints them, and so has to wait until they are there.
+            let mut last_words = LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+            if TAKEN.load(Ordering::SeqCst) {
+                last_words.push(format!("thread '{}' {panic}", thread.name()));
+            } else {
+                drop(last_words);
+                default_hook(panic);
+            }
+            return;
+        }
+        FATAL.get_or_init(|| thread);
+        restore();
+        default_hook(panic);
+    }));
 }
 
 /// The thread whose panic has ended the view, if one has.
@@ -96,26 +142,9 @@ pub fn was_restored() -> bool {
 }
 
 impl Screen {
-    /// Takes the terminal over. A panic of a thread without which there is no view restores it before
-    /// anything is printed. What any other thread says as it dies waits until the view is over.
+    /// Takes the terminal over.
     pub fn open(colours: ColourMode) -> anyhow::Result<Self> {
         let cannot = "cannot take the terminal over";
-        let default_hook = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            let thread = own_threads::current();
-            if matches!(thread.death_cost(), DeathCost::Part(_)) {
-                if TAKEN.load(Ordering::SeqCst) {
-                    let words = format!("thread '{}' {panic}", thread.name());
-                    LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner).push(words);
-                } else {
-                    default_hook(panic);
-                }
-                return;
-            }
-            FATAL.get_or_init(|| thread);
-            restore();
-            default_hook(panic);
-        }));
         terminal::enable_raw_mode().context(cannot)?;
         TAKEN.store(true, Ordering::SeqCst);
         // From here on it is restored.
@@ -133,6 +162,10 @@ impl Screen {
     /// Draws what is to be seen.
     pub fn draw(&mut self, view: &ViewState, data: Option<&TopData>) -> anyhow::Result<()> {
         let colours = self.colours;
+        let _picture = DRAWING.lock().unwrap_or_else(PoisonError::into_inner);
+        if was_restored() {
+            return Ok(());
+        }
         let drawn = self.terminal.draw(|frame| draw(frame, view, data, colours));
         drawn.map(drop).context("cannot draw on the terminal")
     }
