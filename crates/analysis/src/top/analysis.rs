@@ -180,7 +180,7 @@ impl TopAnalysis {
             RequestSearch::Skip => None,
             RequestSearch::Find => Some(RequestAnalysis::find(&blame).into_summary()),
         };
-        let end = recording.meta.window.end;
+        let recorded = recording.meta.window;
         let mut target = timeline.threads.iter().filter(|thread| thread.in_target);
         let header = Header {
             target: match first_screen::target_program(&report) {
@@ -191,7 +191,10 @@ impl TopAnalysis {
             own_cpu: report.meta.own_cpu_ns,
             loss: WindowLoss::new(&report),
             warnings: report.warnings(),
-            target_state: if target.all(|thread| thread.until < end) {
+            // Before anything is kept, nobody is known to have ended.
+            target_state: if recorded.length() > Nanos(0)
+                && target.all(|thread| thread.until < recorded.end)
+            {
                 TargetState::Ended
             } else {
                 TargetState::Alive
@@ -235,4 +238,25 @@ fn build_timeline(recording: &Recording) -> Timeline {
 fn completeness(loss: &LossNote) -> Completeness {
     let lost = loss.records + loss.stacks + loss.undecodable + loss.over_memory + loss.gaps;
     if lost == 0 { Completeness::Complete } else { Completeness::Lossy }
+}
+
+#[cfg(test)]
+mod tests {
+    use offwake_recording::{Window, units::Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn a_target_has_not_ended_before_anything_was_kept_of_it() {
+        let target_state = |window| {
+            let mut recording = Recording::default();
+            recording.meta.window = window;
+            let analysis = TopAnalysis::new(Nanos(0), 1 << 20);
+            analysis.analyse_window(&recording, RequestSearch::Skip).0.target_state
+        };
+        let start = Timestamp(1_000_000_000);
+        assert_eq!(target_state(Window { start, end: start }), TargetState::Alive);
+        let end = Timestamp(2_000_000_000);
+        assert_eq!(target_state(Window { start, end }), TargetState::Ended);
+    }
 }
