@@ -458,10 +458,10 @@ mod tests {
     #[test]
     fn each_machine_has_its_marks() {
         let names = ["$a", "$t", "$d", "$x", "$x.foo", "$xrv64gc", "$dx", "$", "x", "$xyz"];
-        let of = |marks: Marks| names.map(|name| marks.has_name(name.as_bytes()));
+        let recognised = |marks: Marks| names.map(|name| marks.has_name(name.as_bytes()));
         let (y, n) = (true, false);
-        assert_eq!(of(Marks::Arm), [y, y, y, n, n, n, n, n, n, n]);
-        assert_eq!(of(Marks::Arm64), [n, n, y, y, y, n, n, n, n, n]);
-        assert_eq!(of(Marks::RiscV), [n, n, y, y, y, y, n, n, n, n]);
+        assert_eq!(recognised(Marks::Arm), [y, y, y, n, n, n, n, n, n, n]);
+        assert_eq!(recognised(Marks::Arm64), [n, n, y, y, y, n, n, n, n, n]);
+        assert_eq!(recognised(Marks::RiscV), [n, n, y, y, y, y, n, n, n, n]);
     }
 }
