@@ -197,6 +197,7 @@ fn tag_set(u: Bytes) -> Result<TagSet> {
         trace: maybe(u, |u| Ok(TraceId(any(u)?)))?,
         span: maybe(u, |u| Ok(SpanId(any(u)?)))?,
         attributes: many(u, 2, |u| Ok((any(u)?, text(u)?)))?,
+        labels: many(u, 2, |u| Ok((text(u)?, text(u)?)))?,
     })
 }
 

@@ -63,6 +63,8 @@ pub enum Loss {
     TagsBeingWritten = 25,
     /// A thread's tags were too large, unreadable, or of a form that can't be.
     TagsRefused = 26,
+    /// Of a thread's labels, some had no room or were cut off.
+    LabelsCut = 27,
 }
 
 /// The loss of a record that found no room in its ring.
@@ -112,7 +114,7 @@ impl RingLoss {
 }
 
 /// How many kinds of loss there are.
-pub const LOSS_KINDS: usize = 27;
+pub const LOSS_KINDS: usize = 28;
 
 /// One CPU's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +136,6 @@ impl Default for LossCounters {
 
 const _: () = {
     assert!(size_of::<LossCounters>() == (LOSS_KINDS + 2) * 8);
-    assert!(Loss::TagsRefused as usize + 1 == LOSS_KINDS);
+    assert!(Loss::LabelsCut as usize + 1 == LOSS_KINDS);
     assert!(RingLoss::MASK < LOSS_KINDS);
 };

@@ -46,6 +46,8 @@ pub mod kind {
     pub const TAG_CHANGE: u16 = 11;
     /// [`MarkerRecord`](crate::marker::MarkerRecord)
     pub const MARKER: u16 = 12;
+    /// [`TagSetRecord`](crate::tags::TagSetRecord) of labels alone
+    pub const LABEL_SET: u16 = 13;
 }
 
 /// In what context a wake was made ([`Wake::context`]).

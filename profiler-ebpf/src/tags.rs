@@ -7,9 +7,10 @@
 //!  +--------------------+        +-------------+------------+-------+-------+--------+------------+
 //! ```
 //!
-//! The user half finds where the pointer is ([`TagSource`]). The kernel half follows it in the
-//! thread's own context, sends what it finds once ([`TagSetRecord`]), and says when a thread changes
-//! from one set to another ([`TagChangeRecord`]). Only the user half looks into attributes.
+//! The user half finds where the pointer is, and what it leads to ([`TagSource`]): the above, or labels
+//! alone ([`form`]). The kernel half follows it in the thread's own context, sends what it finds once
+//! ([`TagSetRecord`]), and says when a thread changes from one set to another ([`TagChangeRecord`]). Only
+//! the user half looks into attributes.
 
 use crate::record::RecordHeader;
 
@@ -17,7 +18,28 @@ use crate::record::RecordHeader;
 pub const MAX_ATTRIBUTES: usize = 1024;
 
 /// Words of eight bytes of the attributes, with one that ends them.
-pub const ATTRIBUTE_WORDS: usize = MAX_ATTRIBUTES / 8 + 1;
+pub const USED_WORDS: usize = MAX_ATTRIBUTES / 8 + 1;
+
+/// Words that there is room for: the verifier sees neither that a text which begins inside of the
+/// attributes ends there, nor needs to.
+pub const ATTRIBUTE_WORDS: usize = USED_WORDS + (MAX_VALUE + 1) / 8;
+
+/// Labels of a set that are read at most, and of a key and of a value so many bytes. Both are masks.
+pub const MAX_LABELS: usize = 16;
+/// See [`MAX_LABELS`].
+pub const MAX_KEY: usize = 0x3f;
+/// See [`MAX_LABELS`].
+pub const MAX_VALUE: usize = 0xff;
+
+/// What the pointer of a [`TagSource`] leads to.
+pub mod form {
+    /// A process of which nothing is known.
+    pub const NONE: u64 = 0;
+    /// OpenTelemetry's thread context: [`kind::TAG_SET`](crate::record::kind::TAG_SET).
+    pub const CONTEXT: u64 = 1;
+    /// A set of custom-labels: [`kind::LABEL_SET`](crate::record::kind::LABEL_SET), as all that follow.
+    pub const CUSTOM_LABELS: u64 = 2;
+}
 
 /// Bytes of a context before its attributes.
 pub const CONTEXT_BYTES: usize = 28;
@@ -34,14 +56,26 @@ pub struct TagSource {
     pub offset: i64,
     /// The index of the module in the thread's DTV; 0 if the offset is from the thread pointer.
     pub module: u64,
+    /// One of [`form`].
+    pub form: u64,
 }
 
-/// A context that a thread has, as it is in memory. The kernel half sends as many of the attributes
-/// as there are.
+/// A context that a thread has, as it is in memory, or its labels. The kernel half sends as many of the
+/// attributes as there are. Of labels, each is
+///
+/// ```text
+///  0            4              8                  …                    …
+///  +------------+--------------+------------------+--------------------+
+///  | key length | value length | key, to 8 bytes  | value, to 8 bytes  |
+///  +------------+--------------+------------------+--------------------+
+/// ```
+///
+/// with the lengths that both have in the program's memory; at most [`MAX_KEY`] and [`MAX_VALUE`] bytes
+/// of them are here.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct TagSetRecord {
-    /// [`crate::record::kind::TAG_SET`]
+    /// [`crate::record::kind::TAG_SET`] or [`crate::record::kind::LABEL_SET`]
     pub header: RecordHeader,
     /// The id that [`TagChangeRecord::set`] refers to it by.
     pub id: u64,
@@ -51,7 +85,8 @@ pub struct TagSetRecord {
     pub tgid: u32,
     /// Bytes of the attributes.
     pub attributes_len: u32,
-    /// The context without its attributes: [`CONTEXT_BYTES`] bytes, and four zeroes.
+    /// The context without its attributes: [`CONTEXT_BYTES`] bytes, and four zeroes. All zeroes where
+    /// there are labels alone.
     pub context: [u64; 4],
     /// The attributes.
     pub attributes: [u64; ATTRIBUTE_WORDS],
@@ -87,8 +122,9 @@ pub struct TagChangeRecord {
 }
 
 const _: () = {
-    assert!(size_of::<TagSource>() == 32);
+    assert!(size_of::<TagSource>() == 40);
     assert!(size_of::<TagSetRecord>() == TagSetRecord::FIXED + ATTRIBUTE_WORDS * 8);
     assert!(TagSetRecord::FIXED == 64);
     assert!(size_of::<TagChangeRecord>() == 40);
+    assert!((MAX_KEY + 1).is_power_of_two() && (MAX_VALUE + 1).is_power_of_two());
 };

@@ -32,6 +32,7 @@ pub mod report;
 pub mod report_tables;
 pub mod runc;
 pub mod spans;
+pub mod tags;
 pub mod task_locals;
 pub mod thread_waits;
 pub mod throttled_disk;

@@ -33,13 +33,27 @@ pub struct TagSet {
     pub span: Option<SpanId>,
     /// The values of its labels, each key once, by the number that the process has for it.
     pub attributes: Vec<(u8, String)>,
+    /// Labels that have their names with them, each once.
+    pub labels: Vec<(String, String)>,
 }
 
 impl TagSet {
+    /// Whether it has no labels.
+    #[must_use]
+    pub fn has_no_labels(&self) -> bool {
+        self.attributes.is_empty() && self.labels.is_empty()
+    }
+
+    /// The texts of its labels.
+    pub fn texts(&self) -> impl Iterator<Item = &String> {
+        let values = self.attributes.iter().map(|(_, value)| value);
+        values.chain(self.labels.iter().flat_map(|(name, value)| [name, value]))
+    }
+
     /// Returns about how many bytes of memory it takes.
     #[must_use]
     pub fn memory(&self) -> usize {
-        size_of::<Self>() + measure_texts(self.attributes.iter().map(|(_, value)| value))
+        size_of::<Self>() + measure_texts(self.texts())
     }
 }
 

@@ -27,6 +27,7 @@ use super::{
     budget::StackBudget,
     frame_slots::{SlotSearch, StackTop},
     interrupt_context::InterruptContext,
+    labels::LabelScratch,
     marker::MarkerRate,
     python::FrameWords,
     task_local::TaskLocal,
@@ -261,3 +262,7 @@ pub static SENT_TAGS: LruHashMap<u64, u32, 16384> = LruHashMap::new();
 /// The tags that were read last, by [`Scratch`](super::stack::Scratch).
 #[btf_map]
 pub static TAG_SCRATCH: PerCpuArray<TagSetRecord, 2> = PerCpuArray::new();
+
+/// Where the labels are that are being read, likewise.
+#[btf_map]
+pub static LABEL_SCRATCH: PerCpuArray<LabelScratch, 2> = PerCpuArray::new();

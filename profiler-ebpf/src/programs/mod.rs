@@ -14,6 +14,7 @@ mod file;
 pub mod frame_slots;
 pub mod interrupt_context;
 pub mod kernel_stack_cache;
+pub mod labels;
 pub mod lifecycle;
 pub mod maps;
 pub mod marker;

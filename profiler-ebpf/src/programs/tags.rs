@@ -12,12 +12,13 @@ use profiler_ebpf::{
     loss::Loss,
     record::kind,
     tags::{
-        ATTRIBUTE_WORDS, CONTEXT_BYTES, MAX_ATTRIBUTES, TagChangeRecord, TagSetRecord, TagSource,
+        CONTEXT_BYTES, MAX_ATTRIBUTES, TagChangeRecord, TagSetRecord, TagSource, USED_WORDS, form,
     },
 };
 
 use super::{
     config::{CONFIG, frozen},
+    labels::read_labels,
     maps::{SENT_TAGS, TAG_EPOCH, TAG_SCRATCH, TAG_SOURCES},
     ring::{count_loss, header, try_send},
     stack::{Scratch, mix},
@@ -42,8 +43,8 @@ pub struct ThreadTags {
     offset: i64,
     /// As in [`TagSource`].
     module: u64,
-    /// Not 0 if the thread's process has a source.
-    has_source: u64,
+    /// As in [`TagSource`]; [`form::NONE`] if the thread's process has no source.
+    form: u64,
 }
 
 /// Forgets what is known of a thread that has executed another program.
@@ -53,7 +54,7 @@ pub fn forget(local: &mut TaskLocal, tgid: u32) {
     let tags = &mut local.tags;
     tags.set = 0;
     tags.epoch = 0;
-    tags.has_source = 0;
+    tags.form = form::NONE;
 }
 
 /// Checks whether the current thread, whose `local` this is, has other tags than before. One load
@@ -67,7 +68,7 @@ pub fn check(local: &mut TaskLocal, scratch: Scratch, now: u64) {
         return;
     }
     let tags = &local.tags;
-    if tags.epoch == epoch && tags.has_source | tags.set == 0 {
+    if tags.epoch == epoch && tags.form | tags.set == 0 {
         return;
     }
     check_tags(local, scratch as u32, now, epoch);
@@ -78,50 +79,59 @@ pub fn check(local: &mut TaskLocal, scratch: Scratch, now: u64) {
 extern "C" fn check_tags(local: *mut TaskLocal, scratch: u32, now: u64, epoch: u64) -> u64 {
     // SAFETY: callers pass the current thread's own; the verifier checks it.
     let Some(local) = (unsafe { local.as_mut() }) else { return 0 };
-    let Some(record) = TAG_SCRATCH.get_ptr_mut(scratch) else { return 0 };
-    // SAFETY: this CPU's own, and `Scratch` says why nothing else uses it now.
-    let record = unsafe { &mut *record };
     let task = Task::current();
     let tags = &mut local.tags;
     if tags.epoch != epoch {
         find_source(tags, task, epoch);
     }
-    let set = if tags.has_source == 0 { 0 } else { read_set(tags, record, task) };
-    if set == tags.set || send_change(tags, record, task, set, now).is_ok() {
+    let set = match tags.form {
+        form::NONE => 0,
+        form::CONTEXT => read_set(tags, scratch, task),
+        _ => read_labels(scratch, find_slot(tags, task)),
+    };
+    if set == tags.set || send_change(tags, scratch, task, set, now).is_ok() {
         tags.set = set;
         tags.checked_ns = now;
     }
     0
 }
 
+/// The record of the programs with this [`Scratch`].
+#[inline(always)]
+pub fn find_record(scratch: u32) -> Option<&'static mut TagSetRecord> {
+    // SAFETY: this CPU's own, and `Scratch` says why nothing else uses it now.
+    TAG_SCRATCH.get_ptr_mut(scratch).map(|record| unsafe { &mut *record })
+}
+
 /// Finds where the threads of the current task's process have their tags.
 #[inline(always)]
 fn find_source(tags: &mut ThreadTags, task: Task, epoch: u64) {
-    tags.has_source = 0;
+    tags.form = form::NONE;
     let Some(source) = TAG_SOURCES.get_ptr(task.tgid()) else {
         tags.epoch = epoch;
         return;
     };
     // SAFETY: an entry that user space removes stays readable while this runs.
-    let TagSource { mark_address, mark, offset, module } = unsafe { &*source };
+    let TagSource { mark_address, mark, offset, module, form } = unsafe { &*source };
     // Another program, or a page that is not in memory now: it is tried again.
     if peek_user::<u64>(*mark_address) != *mark {
         return;
     }
     tags.offset = *offset;
     tags.module = *module;
-    tags.has_source = 1;
+    tags.form = *form;
     tags.epoch = epoch;
 }
 
-/// Reads the current thread's context into `record`, and returns its id: 0 if it has none, or none
-/// that can be.
+/// Reads the current thread's context into the record of this [`Scratch`], and returns its id: 0 if it
+/// has none, or none that can be.
 #[inline(always)]
-fn read_set(tags: &ThreadTags, record: &mut TagSetRecord, task: Task) -> u64 {
+fn read_set(tags: &ThreadTags, scratch: u32, task: Task) -> u64 {
     let context: u64 = peek_user(find_slot(tags, task));
     if context == 0 {
         return 0;
     }
+    let Some(record) = find_record(scratch) else { return 0 };
     // SAFETY: the helper writes as many bytes as are named.
     let failed = unsafe {
         bpf_probe_read_user(
@@ -191,13 +201,13 @@ fn read_attributes(record: &mut TagSetRecord, address: u64) -> bool {
 
 /// The id of what was read: a hash that no program can aim at another's, as it is seeded.
 #[inline(always)]
-fn identify(record: &mut TagSetRecord, tgid: u32) -> u64 {
+pub fn identify(record: &mut TagSetRecord, tgid: u32) -> u64 {
     let [one, two, three, last] = record.context;
     let seed = frozen(&CONFIG.stack_seed) ^ u64::from(tgid);
     // Without the flags, which say nothing of what the thread does.
     let mut id = mix(mix(mix(mix(seed, one), two), three), last & 0xffff_0000);
     let mut index = 0;
-    while index < ATTRIBUTE_WORDS && index * 8 < read_length(record) {
+    while index < USED_WORDS && index * 8 < read_length(record) {
         // SAFETY: below the length.
         id = mix(id, unsafe { *record.attributes.get_unchecked(index) });
         index += 1;
@@ -208,7 +218,7 @@ fn identify(record: &mut TagSetRecord, tgid: u32) -> u64 {
 /// Bytes of the attributes, read anew each time: what the verifier concludes about a variable from
 /// each comparison, it would carry along.
 #[inline(always)]
-fn read_length(record: &TagSetRecord) -> usize {
+pub fn read_length(record: &TagSetRecord) -> usize {
     // SAFETY: a reference can be read from.
     unsafe { read_volatile(&raw const record.attributes_len) as usize }
 }
@@ -216,20 +226,16 @@ fn read_length(record: &TagSetRecord) -> usize {
 /// Sends that a thread changes to another set, and the set before it if user space has not got it.
 /// What finds no room is sent at the next check: it says since when the thread's set is not known.
 #[inline(always)]
-fn send_change(
-    tags: &ThreadTags,
-    record: &mut TagSetRecord,
-    task: Task,
-    set: u64,
-    now: u64,
-) -> Result<(), ()> {
+fn send_change(tags: &ThreadTags, scratch: u32, task: Task, set: u64, now: u64) -> Result<(), ()> {
     if set != 0 && SENT_TAGS.get_ptr(set).is_none() {
+        let Some(record) = find_record(scratch) else { return Err(()) };
         let mut bytes = read_length(record);
         if bytes > MAX_ATTRIBUTES {
             bytes = MAX_ATTRIBUTES;
         }
         let len = TagSetRecord::len_for_attributes(bytes);
-        record.header = header(kind::TAG_SET, len);
+        let kind = if tags.form == form::CONTEXT { kind::TAG_SET } else { kind::LABEL_SET };
+        record.header = header(kind, len);
         record.id = set;
         record.ns = now;
         record.tgid = task.tgid();

@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use offwake_analysis::blame;
 use offwake_recording::{
     End, FileId, LossTotals, Marker, Preemption, ProfilerCost, Sample, SummedWaits, TagChange,
-    TagSet, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
+    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -301,9 +301,7 @@ impl Collector {
             }
             Record::TagSet(None) => self.lost.tags_refused += 1,
             Record::TagSet(Some(set)) => {
-                let values =
-                    set.attributes.iter().map(|(_, value)| value.len() + size_of::<(u8, String)>());
-                self.memory += size_of::<TagSet>() + values.sum::<usize>();
+                self.memory += set.memory();
                 self.batch.tag_sets.push(set);
             }
             Record::TagChange(change) => {

@@ -173,6 +173,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         }
         kind::MARKER => marker::decode_marker(&read_plain(kind::MARKER, bytes)?),
         kind::TAG_SET => tags::decode_set(bytes).map(Record::TagSet),
+        kind::LABEL_SET => tags::decode_labels(bytes).map(Record::TagSet),
         kind::TAG_CHANGE => {
             Ok(Record::TagChange(tags::decode_change(&read_plain(kind::TAG_CHANGE, bytes)?)))
         }

@@ -1,4 +1,5 @@
-//! What a thread says that it is doing, as it was in its memory: OpenTelemetry's thread context.
+//! What a thread says that it is doing, as it was in its memory: OpenTelemetry's thread context, or labels
+//! alone ([`TagSetRecord`] has their form).
 //!
 //! ```text
 //!  0            16         24      25      26       28
@@ -13,7 +14,7 @@ use offwake_recording::{
 };
 use profiler_ebpf::{
     record::kind,
-    tags::{TagChangeRecord, TagSetRecord},
+    tags::{MAX_KEY, MAX_VALUE, TagChangeRecord, TagSetRecord},
 };
 
 use super::{DecodeError, Plain, read_plain};
@@ -37,14 +38,19 @@ unsafe impl Plain for Fixed {}
 // SAFETY: as profiler-ebpf asserts.
 unsafe impl Plain for TagChangeRecord {}
 
+/// A record of this kind, and its attributes.
+fn read_fixed(kind: u16, bytes: &[u8]) -> Result<(Fixed, &[u8]), DecodeError> {
+    let fixed: Fixed = read_plain(kind, bytes)?;
+    let expected = TagSetRecord::FIXED.saturating_add(fixed.attributes_len as usize);
+    match bytes.get(TagSetRecord::FIXED..expected) {
+        Some(attributes) => Ok((fixed, attributes)),
+        None => Err(DecodeError::Length { kind, len: bytes.len(), expected }),
+    }
+}
+
 /// Decodes a set. None if its attributes are of a form that can't be.
 pub(super) fn decode_set(bytes: &[u8]) -> Result<Option<TagSet>, DecodeError> {
-    let fixed: Fixed = read_plain(kind::TAG_SET, bytes)?;
-    let length = fixed.attributes_len as usize;
-    let expected = TagSetRecord::FIXED.saturating_add(length);
-    let Some(attributes) = bytes.get(TagSetRecord::FIXED..expected) else {
-        return Err(DecodeError::Length { kind: kind::TAG_SET, len: bytes.len(), expected });
-    };
+    let (fixed, attributes) = read_fixed(kind::TAG_SET, bytes)?;
     let context: Vec<u8> = fixed.context.iter().flat_map(|word| word.to_ne_bytes()).collect();
     let trace = context.first_chunk().copied().filter(|id| *id != [0; 16]).map(TraceId);
     let span = context.get(16..).and_then(<[u8]>::first_chunk).copied();
@@ -55,7 +61,59 @@ pub(super) fn decode_set(bytes: &[u8]) -> Result<Option<TagSet>, DecodeError> {
         trace,
         span,
         attributes,
+        labels: Vec::new(),
     }))
+}
+
+/// Decodes a set of labels alone. None if one is cut off.
+pub(super) fn decode_labels(bytes: &[u8]) -> Result<Option<TagSet>, DecodeError> {
+    let (fixed, labels) = read_fixed(kind::LABEL_SET, bytes)?;
+    Ok(read_labels(labels).map(|labels| TagSet {
+        id: TagSetId(fixed.id),
+        tgid: Tgid(fixed.tgid),
+        trace: None,
+        span: None,
+        attributes: Vec::new(),
+        labels,
+    }))
+}
+
+/// Reads labels: of several with one name the first one counts.
+fn read_labels(mut rest: &[u8]) -> Option<Vec<(String, String)>> {
+    let mut labels: Vec<(String, String)> = Vec::new();
+    while !rest.is_empty() {
+        let mut length = || {
+            let (length, others) = rest.split_first_chunk()?;
+            rest = others;
+            Some(u32::from_ne_bytes(*length) as usize)
+        };
+        let (name, value) = (length()?, length()?);
+        let name = split_text(&mut rest, name, MAX_KEY)?;
+        let value = split_text(&mut rest, value, MAX_VALUE)?;
+        if !labels.iter().any(|(known, _)| *known == name) {
+            labels.push((name, value));
+        }
+    }
+    Some(labels)
+}
+
+/// Splits off a text of this length, of which at most so many bytes are there. What is cut off ends in
+/// `…`.
+fn split_text(rest: &mut &[u8], length: usize, limit: usize) -> Option<String> {
+    let held = length.min(limit);
+    let (padded, others) = rest.split_at_checked(held.next_multiple_of(8))?;
+    *rest = others;
+    let mut bytes = padded.get(..held)?;
+    if held == length {
+        return Some(String::from_utf8_lossy(bytes).into_owned());
+    }
+    // Half a character is none.
+    if let Err(error) = std::str::from_utf8(bytes)
+        && error.error_len().is_none()
+    {
+        bytes = bytes.get(..error.valid_up_to())?;
+    }
+    Some(format!("{}…", String::from_utf8_lossy(bytes)))
 }
 
 /// Reads attributes: of several with one key the last one counts. None if one is cut off.
@@ -123,6 +181,68 @@ mod tests {
         for length in 0..80 {
             let _any = decode_set(&record(b"\x01\x02ab", 4)[..length.min(76)]);
         }
+    }
+
+    /// A record of these labels.
+    fn labelled(labels: &[(&[u8], &[u8])]) -> Vec<u8> {
+        let mut words = Vec::new();
+        for (name, value) in labels {
+            words.extend((name.len() as u32).to_ne_bytes());
+            words.extend((value.len() as u32).to_ne_bytes());
+            for (text, limit) in [(name, MAX_KEY), (value, MAX_VALUE)] {
+                words.extend(&text[..text.len().min(limit)]);
+                words.resize(words.len().next_multiple_of(8), 0);
+            }
+        }
+        let mut bytes = record(&[], words.len());
+        bytes.truncate(TagSetRecord::FIXED);
+        bytes.extend(words);
+        bytes
+    }
+
+    fn decode_named(labels: &[(&[u8], &[u8])]) -> Vec<(String, String)> {
+        decode_labels(&labelled(labels)).unwrap().unwrap().labels
+    }
+
+    fn label(name: &str, value: &str) -> (String, String) {
+        (name.to_owned(), value.to_owned())
+    }
+
+    #[test]
+    fn of_two_labels_with_one_name_the_first_counts() {
+        let labels = [(&b"user"[..], &b"Ada Lovelace"[..]), (b"", b"x"), (b"user", b"Babbage")];
+        let set = decode_labels(&labelled(&labels)).unwrap().unwrap();
+        assert_eq!((set.id, set.tgid, set.trace), (TagSetId(7), Tgid(42), None));
+        assert_eq!(set.labels, [label("user", "Ada Lovelace"), label("", "x")]);
+    }
+
+    #[test]
+    fn what_is_cut_off_says_so_and_ends_with_a_whole_character() {
+        let long = [b'x'; MAX_VALUE + 1];
+        assert_eq!(decode_named(&[(b"k", &long[1..])]), [label("k", &"x".repeat(MAX_VALUE))]);
+        let cut = format!("{}…", "x".repeat(MAX_VALUE));
+        assert_eq!(decode_named(&[(b"k", &long), (b"l", b"")]), [label("k", &cut), label("l", "")]);
+        // The last byte that is there begins a character of two.
+        let name = format!("{}é and more", "k".repeat(MAX_KEY - 1));
+        let cut = format!("{}…", "k".repeat(MAX_KEY - 1));
+        assert_eq!(decode_named(&[(name.as_bytes(), b"v")]), [label(&cut, "v")]);
+    }
+
+    #[test]
+    fn labels_of_a_form_that_can_not_be_are_refused() {
+        let whole = labelled(&[(b"user", b"Ada"), (b"name", b"value")]);
+        for words in 0..(whole.len() - TagSetRecord::FIXED) / 4 {
+            let mut bytes = whole.clone();
+            bytes[28..32].copy_from_slice(&(words as u32 * 4).to_ne_bytes());
+            let labels = decode_labels(&bytes).unwrap().map(|set| set.labels.len());
+            let expected = match words {
+                0 => Some(0),
+                6 => Some(1),
+                _ => None,
+            };
+            assert_eq!(labels, expected, "{words}");
+        }
+        assert!(decode_labels(&whole[..whole.len() - 1]).is_err());
     }
 
     #[test]

@@ -181,7 +181,7 @@ fn nonsense_is_an_error() {
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..1200),
-                              kind in 0_u16..=kind::SUMMED + 1) {
+                              kind in 0_u16..=kind::LABEL_SET + 1) {
         if let Some(first) = bytes.first_mut() {
             *first = kind as u8;
         }

@@ -40,6 +40,7 @@ const NAMES: &[(Loss, &str)] = &[
     (Loss::RingFullTags, "ring_full_tags"),
     (Loss::TagsBeingWritten, "tags_being_written"),
     (Loss::TagsRefused, "tags_refused"),
+    (Loss::LabelsCut, "labels_cut"),
 ];
 
 /// [`LossCounters`] as aya reads it: the wrapper can be [`Pod`].
@@ -111,7 +112,8 @@ impl LossReader {
                 | Loss::MarkerOverRate
                 | Loss::RingFullTags
                 | Loss::TagsBeingWritten
-                | Loss::TagsRefused => {}
+                | Loss::TagsRefused
+                | Loss::LabelsCut => {}
             }
         }
         let full = || per_cpu.iter().filter(|cpu| cpu.0.ring_full_first_ns != 0);

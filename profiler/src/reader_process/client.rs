@@ -18,7 +18,7 @@ use std::{
 use offwake_recording::{loss::Diagnostics, units::Tgid};
 use offwake_unwind::elf::{
     probe_points::{ProbePoint, ProbeQuery, ProbeRefusal},
-    tls_symbol::TlsSymbol,
+    tls_symbol::{TlsQuery, TlsSymbol},
 };
 use rustix::{
     io::Errno,
@@ -351,17 +351,17 @@ pub(crate) fn describe(held: &OwnedFd, identity: FileIdentity) -> Option<ModuleD
     }
 }
 
-/// Finds a variable of threads by its name in a held file. None if it has none, or is not the one that
-/// was mapped.
-pub(crate) fn find_tls_symbol(
+/// Finds variables of threads in a held file, each with the number of the query that asks for it. None are
+/// found if it is not the one that was mapped.
+pub(crate) fn find_tls_symbols(
     held: &OwnedFd,
     identity: FileIdentity,
-    name: &str,
-) -> Option<TlsSymbol> {
-    let request = Request::FindTlsSymbol { identity, name: name.to_owned() };
+    queries: Vec<TlsQuery>,
+) -> Vec<(usize, TlsSymbol)> {
+    let request = Request::FindTlsSymbols { identity, queries };
     match ask(&identity.into(), request, &[held.as_fd()]) {
-        Ok((Reply::TlsSymbol(symbol), _)) => symbol,
-        _ => None,
+        Ok((Reply::TlsSymbols(symbols), _)) => symbols,
+        _ => Vec::new(),
     }
 }
 

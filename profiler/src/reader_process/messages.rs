@@ -5,7 +5,7 @@ use std::{borrow::Cow, fmt};
 use offwake_recording::{BuildId, Segment, units::Tgid};
 use offwake_unwind::elf::{
     probe_points::{ProbePoint, ProbeQuery, ProbeRefusal},
-    tls_symbol::TlsSymbol,
+    tls_symbol::{TlsQuery, TlsSymbol},
 };
 use rustix::fs::Statx;
 use serde::{Deserialize, Serialize};
@@ -108,8 +108,8 @@ pub(super) enum Request {
     Describe { identity: FileIdentity },
     /// Copies the file that comes with this, as a name alone, unless it is longer.
     Copy { limit: u64 },
-    /// Finds a variable of threads in the program or library that comes with this, as a name alone.
-    FindTlsSymbol { identity: FileIdentity, name: String },
+    /// Finds variables of threads in the program or library that comes with this, as a name alone.
+    FindTlsSymbols { identity: FileIdentity, queries: Vec<TlsQuery> },
     /// Finds a function or a probe in the program or library that comes with this, as a name alone.
     FindProbePoints { query: ProbeQuery },
     /// Finds where a process has the first mapping whose name begins with one of these.
@@ -146,8 +146,8 @@ pub(super) enum Reply<'a> {
     },
     /// What the file is.
     Description(Option<Described>),
-    /// Where the file has the variable.
-    TlsSymbol(Option<TlsSymbol>),
+    /// Where the file has those variables that it has, with the numbers of the queries.
+    TlsSymbols(Vec<(usize, TlsSymbol)>),
     /// Where the file has the function or the probe.
     ProbePoints(Result<Vec<ProbePoint>, ProbeRefusal>),
     /// The address of the mapping.

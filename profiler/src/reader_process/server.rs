@@ -12,7 +12,10 @@ use std::{
 
 use object::ReadCache;
 use offwake_recording::units::Tgid;
-use offwake_unwind::elf::{probe_points, tls_symbol::TlsSymbol};
+use offwake_unwind::elf::{
+    probe_points,
+    tls_symbol::{TlsQuery, TlsSymbol},
+};
 use rustix::{
     fs::{CWD, Mode, OFlags},
     io::Errno,
@@ -100,8 +103,9 @@ fn try_to_answer(request: Request, files: Vec<OwnedFd>) -> Result<Answer, Errno>
         Request::Describe { identity } => {
             Ok((Reply::Description(describe(&handed()?, identity)), None))
         }
-        Request::FindTlsSymbol { identity, name } => {
-            Ok((Reply::TlsSymbol(find_tls_symbol(&handed()?, identity, &name)), None))
+        Request::FindTlsSymbols { identity, queries } => {
+            let symbols = find_tls_symbols(&handed()?, identity, &queries);
+            Ok((Reply::TlsSymbols(symbols.unwrap_or_default()), None))
         }
         Request::FindProbePoints { query } => {
             let file = held_file::open_directly(&handed()?)?;
@@ -257,10 +261,14 @@ fn starts_as_elf(link: &str) -> bool {
         .is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF")
 }
 
-fn find_tls_symbol(held: &OwnedFd, identity: FileIdentity, name: &str) -> Option<TlsSymbol> {
+fn find_tls_symbols(
+    held: &OwnedFd,
+    identity: FileIdentity,
+    queries: &[TlsQuery],
+) -> Option<Vec<(usize, TlsSymbol)>> {
     let file = held_file::open_directly(held).ok()?;
-    let symbol = TlsSymbol::find(&ReadCache::new(file), name)?;
-    held_file::is_unchanged(held, identity).then_some(symbol)
+    let symbols = TlsSymbol::find_all(&ReadCache::new(file), queries);
+    held_file::is_unchanged(held, identity).then_some(symbols)
 }
 
 fn describe(held: &OwnedFd, identity: FileIdentity) -> Option<Described> {

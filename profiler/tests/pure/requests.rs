@@ -282,7 +282,7 @@ fn label(recording: &mut Recording, key: u8, changes: &[(usize, Option<&str>)]) 
         let (tgid, at) = (Tgid(60), at(tick));
         // It was looked at just before.
         let since = Some(Timestamp(at.0 - 1));
-        let set = TagSet { id, tgid, trace: None, span: None, attributes };
+        let set = TagSet { id, tgid, trace: None, span: None, attributes, labels: Vec::new() };
         recording.tag_sets.insert(id, set);
         let set = value.map(|_| id);
         recording.tag_changes.push(TagChange { tid: Tid(60), tgid, at, since, set });

@@ -350,13 +350,15 @@ fn tag_set() -> impl Strategy<Value = TagSet> {
     let trace = prop::option::of(any::<[u8; 16]>());
     let span = prop::option::of(any::<[u8; 8]>());
     let attributes = prop::collection::vec((any::<u8>(), ".{0,9}"), 0..3);
-    (any::<(u64, u32)>(), trace, span, attributes).prop_map(
-        |((id, tgid), trace, span, attributes)| TagSet {
+    let labels = prop::collection::vec((".{0,9}", ".{0,9}"), 0..3);
+    (any::<(u64, u32)>(), trace, span, attributes, labels).prop_map(
+        |((id, tgid), trace, span, attributes, labels)| TagSet {
             id: TagSetId(id),
             tgid: Tgid(tgid),
             trace: trace.map(TraceId),
             span: span.map(SpanId),
             attributes,
+            labels,
         },
     )
 }

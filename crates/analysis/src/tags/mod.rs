@@ -119,15 +119,20 @@ impl<'a> ThreadTags<'a> {
     /// The labels of a set, as names and values, in the order of the names.
     #[must_use]
     pub fn labels(&self, set: &'a TagSet) -> BTreeMap<Cow<'a, str>, &'a str> {
-        set.attributes.iter().map(|(key, value)| (self.name(set, *key), value.as_str())).collect()
+        let numbered = set.attributes.iter();
+        let numbered = numbered.map(|(key, value)| (self.name(set, *key), value.as_str()));
+        let named = set.labels.iter();
+        let named = named.map(|(name, value)| (Cow::Borrowed(name.as_str()), value.as_str()));
+        numbered.chain(named).collect()
     }
 
     /// The value of the label of a name.
     #[must_use]
     pub fn label(&self, set: &'a TagSet, name: &str) -> Option<&'a str> {
-        let mut labels = set.attributes.iter();
-        let label = labels.find(|(key, _)| self.name(set, *key) == name);
-        label.map(|(_, value)| value.as_str())
+        let numbered = || set.attributes.iter().find(|(key, _)| self.name(set, *key) == name);
+        let numbered = || numbered().map(|(_, value)| value.as_str());
+        let named = set.labels.iter().find(|(known, _)| known == name);
+        named.map(|(_, value)| value.as_str()).or_else(numbered)
     }
 
     /// The value of a label that a thread had for what it did in `from..=to`: the only one that it took
@@ -163,13 +168,15 @@ impl<'a> ThreadTags<'a> {
     /// The names of all labels that any thread had.
     #[must_use]
     pub fn label_names(&self) -> BTreeSet<String> {
-        let sets = self.sets.values();
+        let sets = || self.sets.values();
         let keys: BTreeSet<(Tgid, u8)> =
-            sets.flat_map(|set| set.attributes.iter().map(|(key, _)| (set.tgid, *key))).collect();
+            sets().flat_map(|set| set.attributes.iter().map(|(key, _)| (set.tgid, *key))).collect();
+        let named: BTreeSet<&str> =
+            sets().flat_map(|set| set.labels.iter().map(|(name, _)| name.as_str())).collect();
         let name = |(tgid, key): (Tgid, u8)| match self.names.get(&(tgid, key)) {
             Some(name) => (*name).to_owned(),
             None => format!("key_{key}"),
         };
-        keys.into_iter().map(name).collect()
+        keys.into_iter().map(name).chain(named.into_iter().map(str::to_owned)).collect()
     }
 }

@@ -12,6 +12,7 @@ fn set(id: u64, attributes: &[(u8, &str)]) -> TagSet {
         trace: Some(TraceId([id as u8; 16])),
         span: Some(SpanId([id as u8; 8])),
         attributes: attributes.iter().map(|(key, value)| (*key, (*value).to_owned())).collect(),
+        labels: Vec::new(),
     }
 }
 
@@ -113,6 +114,27 @@ fn labels_have_the_names_that_their_process_gives_them() {
     assert_eq!(tags.label_names().len(), 2);
     assert_eq!(tags.threads_of(TraceId([2; 16])).into_iter().collect::<Vec<_>>(), [Tid(5)]);
     assert!(tags.threads_of(TraceId([3; 16])).is_empty());
+}
+
+#[test]
+fn labels_that_have_their_names_with_them_need_no_others() {
+    let mut recording = recording(vec![change(5, 2, None, Some(2))]);
+    let set = recording.tag_sets.get_mut(&TagSetId(2)).unwrap();
+    let label = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    set.labels = vec![label("user", "Ada"), label("", "empty")];
+    let tags = ThreadTags::new(&recording);
+    let set = tags.find(Tid(5), Timestamp(3)).unwrap();
+    assert_eq!(tags.label(set, "user"), Some("Ada"));
+    assert_eq!(tags.label(set, "http.route"), Some("/cart"));
+    assert_eq!(tags.label(set, "Ada"), None);
+    let labels = tags.labels(set);
+    let labels: Vec<_> = labels.iter().map(|(name, value)| (name.as_ref(), *value)).collect();
+    let expected = [("", "empty"), ("http.route", "/cart"), ("key_7", "x"), ("user", "Ada")];
+    assert_eq!(labels, expected);
+    assert_eq!(
+        tags.label_names().into_iter().collect::<Vec<_>>(),
+        ["", "http.route", "key_7", "user"]
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
 use super::{slice::Slice, tables::Named};
-use crate::memory::OWNED;
+use crate::{TagSet, memory::OWNED};
 
 /// Memory for one byte of a number: a missing value has its flag, and a map's nodes can be half
 /// empty.
@@ -58,7 +58,7 @@ pub(super) fn measure_texts(slice: &Slice) -> u64 {
     let names: u64 = slice.names.iter().map(measure_named).sum();
     let arguments = slice.processes.iter().flat_map(|process| &process.arguments);
     let paths = slice.modules.iter().map(|(_, module)| &module.path);
-    let tags = slice.tag_sets.iter().flat_map(|set| &set.attributes).map(|(_, value)| value);
+    let tags = slice.tag_sets.iter().flat_map(TagSet::texts);
     let markers: usize =
         slice.markers.iter().map(|marker| marker.track.len() + marker.name.len()).sum();
     let texts = arguments.chain(paths).chain(tags).map(|text| text.len() as u64);

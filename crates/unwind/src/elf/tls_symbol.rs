@@ -14,7 +14,8 @@ use object::{
     Endianness, ReadRef,
     elf::{
         DT_NEEDED, EM_X86_64, PT_INTERP, PT_LOAD, PT_TLS, R_X86_64_DTPMOD64, R_X86_64_TLSDESC,
-        R_X86_64_TPOFF64, SHN_UNDEF, SHT_DYNAMIC, SHT_DYNSYM, SHT_GNU_HASH, SHT_RELA, STT_TLS,
+        R_X86_64_TPOFF64, SHN_UNDEF, SHT_DYNAMIC, SHT_DYNSYM, SHT_GNU_HASH, SHT_RELA, STT_OBJECT,
+        STT_TLS,
     },
 };
 use offwake_recording::Segment;
@@ -53,10 +54,21 @@ pub struct TlsSymbol {
     pub needs_glibc: bool,
     /// Where in memory the file's own header has what tells it from other files.
     pub mark: Option<u64>,
+    /// Where the variable is that says which version this one has; none if nobody asked for it.
+    pub version: Option<u64>,
     /// How code finds it; none if no relocation says that.
     pub reference: Option<TlsReference>,
     /// Offset, address and size of each segment of code.
     pub code: Vec<(u64, u64, u64)>,
+}
+
+/// What is looked for in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsQuery {
+    /// The variable that each thread has.
+    pub name: String,
+    /// A variable that the process has, without which the other one is none.
+    pub version: Option<String>,
 }
 
 /// Where code finds the place of such a variable.
@@ -71,22 +83,33 @@ pub enum TlsReference {
 }
 
 impl TlsSymbol {
-    /// The variable of this name in a file for x86_64. None if there is no such file, or it has none.
-    pub fn find<'data, R: ReadRef<'data>>(data: R, name: &str) -> Option<Self> {
-        headers::read(data, |headers, data| Self::read(&headers, data, name))
+    /// The variables in a file for x86_64, each with the number of the query that asks for it.
+    pub fn find_all<'data, R: ReadRef<'data>>(data: R, queries: &[TlsQuery]) -> Vec<(usize, Self)> {
+        let read = |headers: Headers, data: LimitedFile<'_, R>| {
+            let queries = queries.iter().enumerate();
+            let found = queries
+                .filter_map(|(at, query)| Some((at, Self::read(&headers, data, query)?)))
+                .collect();
+            Some(found)
+        };
+        headers::read(data, read).unwrap_or_default()
     }
 
     fn read<'data, R: ReadRef<'data>>(
         headers: &Headers,
         data: LimitedFile<'_, R>,
-        name: &str,
+        query: &TlsQuery,
     ) -> Option<Self> {
         // What the symbol table has is read at the offsets of the 64-bit class.
         if headers.machine != EM_X86_64 || headers.endian != Endianness::Little {
             return None;
         }
         let storage = headers.segments.iter().find(|segment| segment.kind == PT_TLS)?;
-        let (index, value) = find_symbol(headers, data, name)?;
+        let (index, value) = find_symbol(headers, data, &query.name, STT_TLS)?;
+        let version = match &query.version {
+            Some(name) => Some(find_symbol(headers, data, name, STT_OBJECT)?.1),
+            None => None,
+        };
         let begins_aligned = storage.address.checked_rem(storage.alignment.max(1)) == Some(0);
         let first = headers.segments.iter().find(|segment| {
             segment.kind == PT_LOAD && segment.offset == 0 && segment.file_size > SECTION_HEADERS
@@ -100,6 +123,7 @@ impl TlsSymbol {
             is_program: headers.segments.iter().any(|segment| segment.kind == PT_INTERP),
             needs_glibc: needs_glibc(headers, data),
             mark: first.and_then(|first| first.address.checked_add(SECTION_HEADERS)),
+            version,
             reference: find_reference(headers, data, index, value),
             code: code.map(|code| (code.offset, code.address, code.size)).collect(),
         })
@@ -129,11 +153,12 @@ fn section(headers: &Headers, kind: u32) -> Option<&SectionHeader> {
     headers.sections.iter().find(|section| section.kind == kind)
 }
 
-/// The symbol of this name that the file defines, as its index and its value.
+/// The symbol of this name and kind that the file defines, as its index and its value.
 fn find_symbol<'data, R: ReadRef<'data>>(
     headers: &Headers,
     data: LimitedFile<'_, R>,
     name: &str,
+    kind: u8,
 ) -> Option<(u32, u64)> {
     let symbols = section(headers, SHT_DYNSYM)?;
     let names = headers.sections.get(symbols.link as usize)?;
@@ -148,7 +173,7 @@ fn find_symbol<'data, R: ReadRef<'data>>(
     for index in bucket..bucket.saturating_add(MAX_CHAIN) {
         let chained = word(chain_at + u64::from(index.checked_sub(first)?) * 4)?;
         if chained | 1 == hash | 1
-            && let Some(value) = read_if_named(data, symbols, names, index, name)
+            && let Some(value) = read_if_named(data, symbols, names, index, (name, kind))
         {
             return Some((index, value));
         }
@@ -159,13 +184,13 @@ fn find_symbol<'data, R: ReadRef<'data>>(
     None
 }
 
-/// The value of a symbol, if it is of that name, thread-local and defined.
+/// The value of a symbol, if it is of that name and kind, and defined.
 fn read_if_named<'data, R: ReadRef<'data>>(
     data: LimitedFile<'_, R>,
     symbols: &SectionHeader,
     names: &SectionHeader,
     index: u32,
-    name: &str,
+    (name, wanted): (&str, u8),
 ) -> Option<u64> {
     let at = symbols.offset.checked_add(u64::from(index) * SYMBOL)?;
     let entry = data.read_bytes_at(at, SYMBOL).ok()?;
@@ -176,7 +201,7 @@ fn read_if_named<'data, R: ReadRef<'data>>(
     let name_at = names.offset.checked_add(u64::from(number))?;
     let named = data.read_bytes_at(name_at, name.len() as u64 + 1).ok()?;
     let is_it = named.split_last() == Some((&0, name.as_bytes()));
-    (is_it && kind == STT_TLS && section != SHN_UNDEF).then_some(value)
+    (is_it && kind == wanted && section != SHN_UNDEF).then_some(value)
 }
 
 fn read_word<'data, R: ReadRef<'data>>(data: LimitedFile<'_, R>, at: u64) -> Option<u32> {

@@ -16,6 +16,7 @@
 //! place leads the kernel half to memory of that same process, which it can read without harm, and
 //! whose form it checks.
 
+mod convention;
 mod place;
 mod process_context;
 mod symbol_reader;
@@ -33,9 +34,10 @@ use offwake_recording::{
     units::Tgid,
 };
 use offwake_unwind::elf::tls_symbol::TlsSymbol;
-use profiler_ebpf::tags::TagSource;
+use profiler_ebpf::tags::{TagSource, form};
 
 use self::{
+    convention::Carrier,
     place::find_source,
     process_context::{MAPPINGS, read_names},
     symbol_reader::SymbolReader,
@@ -46,8 +48,6 @@ use super::{
 };
 use crate::reader_process;
 
-/// The variable by which a library publishes what a thread is doing (OTEP 4947).
-pub(crate) const THREAD_CONTEXT: &str = "otel_thread_ctx_v1";
 /// Processes that the kernel half has a source of at most: as many as its map has room for.
 const MAX_SOURCES: usize = 4096;
 /// How often it is looked whether a library that was just mapped is ready, and after how long first.
@@ -100,7 +100,7 @@ impl Publisher {
 /// Every process that publishes tags.
 pub(crate) struct TagProcesses {
     reader: SymbolReader,
-    carriers: HashMap<ModuleId, TlsSymbol>,
+    carriers: HashMap<ModuleId, Vec<Carrier>>,
     publishers: HashMap<Tgid, Publisher>,
     changes: Vec<ProgramChange>,
     changed: Vec<TagProgram>,
@@ -133,8 +133,8 @@ impl TagProcesses {
             self.reader.request(module, file);
         }
         let mut found = Vec::new();
-        for (module, symbol) in self.reader.drain_found() {
-            self.carriers.insert(module, symbol);
+        for (module, carriers) in self.reader.drain_found() {
+            self.carriers.insert(module, carriers);
             found.push(module);
         }
         if !found.is_empty() {
@@ -201,7 +201,9 @@ impl TagProcesses {
             } else if source.is_none() {
                 count(&mut self.diagnostics, "tag_places_unknown");
             }
-            if source.is_some() && publisher.names_due.is_none() {
+            // Other forms have the names with the labels.
+            let has_names = source.is_some_and(|source| source.form == form::CONTEXT);
+            if has_names && publisher.names_due.is_none() {
                 publisher.names_due = Some((now, FIRST_NAMES_PAUSE));
             }
             if source != publisher.source {
@@ -246,21 +248,23 @@ impl TagProcesses {
 /// the one that libraries use as well.
 fn find_in_process(
     tgid: Tgid,
-    carriers: &HashMap<ModuleId, TlsSymbol>,
+    carriers: &HashMap<ModuleId, Vec<Carrier>>,
     files: &[MappedFile],
 ) -> Option<TagSource> {
     let carried = files.iter().filter_map(|file| Some((file, carriers.get(&file.module)?)));
-    let mut carried: Vec<_> = carried.collect();
-    carried.sort_by_key(|(_, symbol)| !symbol.is_program);
+    let mut carried: Vec<_> =
+        carried.flat_map(|(file, carriers)| carriers.iter().map(move |it| (file, it))).collect();
+    carried.sort_by_key(|(_, carrier)| (carrier.convention, !carrier.symbol.is_program));
     let memory = ProcessMemory::open(tgid).ok()?;
-    carried.into_iter().find_map(|(file, symbol)| {
-        find_source(symbol, symbol.bias(file.start, file.offset)?, &memory)
+    carried.into_iter().find_map(|(file, Carrier { convention, symbol })| {
+        let source = find_source(symbol, symbol.bias(file.start, file.offset)?, &memory)?;
+        Some(TagSource { form: convention.form(), ..source })
     })
 }
 
 /// Parses bytes as a file and as a process's context, for the fuzzer.
 pub(crate) fn parse_hostile(bytes: &[u8]) {
-    if let Some(symbol) = TlsSymbol::find(bytes, THREAD_CONTEXT) {
+    for (_, symbol) in TlsSymbol::find_all(bytes, &convention::queries()) {
         let _place = (symbol.bias(1 << 46, 0), symbol.program_offset());
     }
     let _names = process_context::find_names(bytes);

@@ -18,30 +18,43 @@ const MAX_MODULES: u64 = 1 << 16;
 /// Bytes of a pointer, which is aligned.
 const POINTER: u64 = 8;
 
+/// The only version that is known of a convention that has versions.
+const VERSION: u32 = 1;
+
 /// Where the threads of the process with this memory have their variable. None if its loader has not
-/// said yet, or says what can't be.
+/// said yet, or says what can't be, or if the convention has another version.
 pub(super) fn find_source(
     symbol: &TlsSymbol,
     bias: u64,
     memory: &impl Memory,
 ) -> Option<TagSource> {
+    if let Some(address) = symbol.version {
+        let mut version = [0; size_of::<u32>()];
+        memory.read(bias.wrapping_add(address), &mut version)?;
+        if u32::from_le_bytes(version) != VERSION {
+            return None;
+        }
+    }
+    let near = |mark_address, mark, distance| {
+        let offset = to_near_distance(distance)?;
+        Some(TagSource { mark_address, mark, offset, ..TagSource::default() })
+    };
     match symbol.reference {
         None => {
             let mark_address = bias.wrapping_add(symbol.mark?);
             let mark = memory.word(mark_address)?;
-            let offset = to_near_distance(symbol.program_offset()?.cast_unsigned())?;
-            Some(TagSource { mark_address, mark, offset, module: 0 })
+            near(mark_address, mark, symbol.program_offset()?.cast_unsigned())
         }
         Some(TlsReference::Offset(address)) => {
             let mark_address = bias.wrapping_add(address);
             let mark = memory.word(mark_address)?;
-            Some(TagSource { mark_address, mark, offset: to_near_distance(mark)?, module: 0 })
+            near(mark_address, mark, mark)
         }
         Some(TlsReference::Descriptor(address)) => {
             let mark_address = bias.wrapping_add(address).wrapping_add(POINTER);
             let mark = memory.word(mark_address)?;
-            if let Some(offset) = to_near_distance(mark) {
-                return Some(TagSource { mark_address, mark, offset, module: 0 });
+            if let Some(source) = near(mark_address, mark, mark) {
+                return Some(source);
             }
             let index = read_index(symbol, mark, memory)?;
             Some(TagSource { mark_address, mark, ..index })

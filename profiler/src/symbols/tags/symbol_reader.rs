@@ -1,11 +1,11 @@
-//! Has files searched for the variable, on a thread of its own: a file may be on a server that does not
+//! Has files searched for the variables, on a thread of its own: a file may be on a server that does not
 //! answer, and that must not hold up the recording.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use offwake_recording::ModuleId;
-use offwake_unwind::elf::tls_symbol::TlsSymbol;
 
+use super::convention::{Carrier, Convention, queries};
 use crate::{
     own_threads::{self, OwnThread},
     privileges::{self, Task},
@@ -17,8 +17,8 @@ use crate::{
 pub(super) struct SymbolReader {
     /// None if there is no thread yet.
     jobs: Option<Sender<(ModuleId, FileToDescribe)>>,
-    sender: Sender<(ModuleId, TlsSymbol)>,
-    found: Receiver<(ModuleId, TlsSymbol)>,
+    sender: Sender<(ModuleId, Vec<Carrier>)>,
+    found: Receiver<(ModuleId, Vec<Carrier>)>,
 }
 
 impl SymbolReader {
@@ -35,21 +35,27 @@ impl SymbolReader {
     }
 
     /// The variables that were found since the last call.
-    pub(super) fn drain_found(&self) -> impl Iterator<Item = (ModuleId, TlsSymbol)> {
+    pub(super) fn drain_found(&self) -> impl Iterator<Item = (ModuleId, Vec<Carrier>)> {
         self.found.try_iter()
     }
 }
 
 /// Starts the thread that has files searched.
-fn start_thread(found: Sender<(ModuleId, TlsSymbol)>) -> Sender<(ModuleId, FileToDescribe)> {
+fn start_thread(found: Sender<(ModuleId, Vec<Carrier>)>) -> Sender<(ModuleId, FileToDescribe)> {
     let (sender, jobs) = channel::<(ModuleId, FileToDescribe)>();
     let body = move || {
         privileges::restrict_to(Task::Naming);
         for (module, FileToDescribe { file, identity }) in jobs {
             own_threads::pass();
-            let symbol = reader_process::find_tls_symbol(&file, identity, super::THREAD_CONTEXT);
+            let symbols = reader_process::find_tls_symbols(&file, identity, queries());
+            let carriers: Vec<Carrier> = symbols
+                .into_iter()
+                .filter_map(|(query, symbol)| {
+                    Some(Carrier { convention: *Convention::ALL.get(query)?, symbol })
+                })
+                .collect();
             // Nobody receives any more when the run is over.
-            if symbol.is_some_and(|symbol| found.send((module, symbol)).is_err()) {
+            if !carriers.is_empty() && found.send((module, carriers)).is_err() {
                 return;
             }
         }

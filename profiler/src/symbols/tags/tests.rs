@@ -25,6 +25,7 @@ fn symbol(reference: Option<TlsReference>) -> TlsSymbol {
         is_program: true,
         needs_glibc: true,
         mark: Some(40),
+        version: None,
         reference,
         code: vec![],
     }
@@ -86,4 +87,15 @@ fn an_index_is_a_module_and_an_offset() {
     assert_eq!(place(find(&index, &[(BIAS + 8, 2), (BIAS + 16, 24)])), Some((24, 2)));
     assert_eq!(find(&index, &[(BIAS + 8, 0), (BIAS + 16, 24)]), None);
     assert_eq!(find(&index, &[(BIAS + 8, 2), (BIAS + 16, 25)]), None);
+}
+
+#[test]
+fn another_version_of_a_convention_is_not_believed() {
+    let versioned = TlsSymbol { version: Some(24), ..symbol(None) };
+    let with = |version| place(find(&versioned, &[(BIAS + 40, 77), (BIAS + 24, version)]));
+    assert_eq!(with(1), Some((0x10 - 0x30, 0)));
+    // Four bytes alone count.
+    assert_eq!(with(7 << 32 | 1), Some((0x10 - 0x30, 0)));
+    assert_eq!((with(0), with(2)), (None, None));
+    assert_eq!(find(&versioned, &[(BIAS + 40, 77)]), None);
 }

@@ -330,7 +330,7 @@ fn doing(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
             traces.push(trace, || trace.map(|trace| trace.to_string()));
             let span = set.and_then(|set| set.span);
             spans.push(span, || span.map(|span| span.to_string()));
-            let labelled = set.filter(|set| !set.attributes.is_empty());
+            let labelled = set.filter(|set| !set.has_no_labels());
             labels.push(labelled.map(|set| set.id), || Some(label_text(export, labelled?)));
         }
         let [trace, span, label] = names;

@@ -1,6 +1,6 @@
 //! `tag_sets`, `tag_changes` and `tag_names`: what programs say of what their threads are doing.
 
-use arrow_array::{Array as _, StructArray, types::UInt8Type};
+use arrow_array::{Array as _, StringArray, StructArray, types::UInt8Type};
 
 use super::{Rows, Table};
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
     stream::{
         TableError,
         column::{
-            Column, NumberList, OptionalText, OptionalTime, OptionalU64, Text, TextList, Time, U8,
-            U32, U64, columns,
+            Column, Later, NumberList, OptionalText, OptionalTime, OptionalU64, Text, TextList,
+            Time, U8, U32, U64, columns,
         },
     },
     units::{Tgid, Tid, Timestamp},
@@ -23,6 +23,8 @@ columns! {
         span_id: OptionalText = row.span.map(|span| span.to_string().into()),
         keys: NumberList<UInt8Type> = row.attributes.iter().map(|(key, _)| *key).collect(),
         values: TextList = row.attributes.iter().map(|(_, value)| value.as_str()).collect(),
+        names: Later<TextList> = row.labels.iter().map(|(name, _)| name.as_str()).collect(),
+        named_values: Later<TextList> = row.labels.iter().map(|(_, value)| value.as_str()).collect(),
     }
 }
 
@@ -44,6 +46,19 @@ impl Table for TagSet {
             let attributes = of_keys
                 .zip(of_values)
                 .map(|(key, value)| (keys.value(key), values.value(value).to_owned()));
+            let named = columns.names.as_ref().zip(columns.named_values.as_ref());
+            let labels = match named {
+                None => Vec::new(),
+                Some((names, values)) => {
+                    let ((names, of_names), (values, of_values)) = (names.at(row), values.at(row));
+                    if of_names.len() != of_values.len() {
+                        return None;
+                    }
+                    let text = |texts: &StringArray, at| texts.value(at).to_owned();
+                    let both = of_names.zip(of_values);
+                    both.map(|(name, value)| (text(names, name), text(values, value))).collect()
+                }
+            };
             let trace = columns.trace_id.get(row).map(|id| id.parse()).transpose().ok()?;
             let span = columns.span_id.get(row).map(|id| id.parse()).transpose().ok()?;
             Some(Self {
@@ -52,6 +67,7 @@ impl Table for TagSet {
                 trace,
                 span,
                 attributes: attributes.collect(),
+                labels,
             })
         }))
     }

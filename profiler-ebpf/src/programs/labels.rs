@@ -1,0 +1,207 @@
+//! Labels that a program keeps as keys and values in its own memory, read by the thread that has them.
+//!
+//! ```text
+//!  pointer ──> set { labels, count, capacity }
+//!                      └──> label { key length, key, value length, value } … ──> bytes
+//! ```
+//!
+//! The library writes so that a set is whole at each instruction of its thread: a label without a key is
+//! none, and of two with one key the first counts
+//! ([custom-labels](https://github.com/polarsignals/custom-labels/blob/02cdba5b/custom-labels-v1.md)).
+
+use core::{
+    ffi::c_void,
+    ptr::{read_volatile, write_volatile},
+};
+
+use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use profiler_ebpf::{
+    loss::Loss,
+    tags::{MAX_ATTRIBUTES, MAX_KEY, MAX_LABELS, MAX_VALUE, TagSetRecord},
+};
+
+use super::{
+    maps::LABEL_SCRATCH,
+    ring::count_loss,
+    tags::{find_record, identify, read_length},
+    task::{Task, peek_user},
+};
+
+/// Labels of a set, and bytes of a key or a value, beyond which nobody means it.
+const MAX_COUNT: u64 = 4096;
+const MAX_LENGTH: u64 = 1 << 16;
+
+/// Words of a label.
+const LABEL_WORDS: usize = 4;
+
+/// Where the labels are that are being read. It is in a map, as [`CopyRequest`] is, and its lengths are
+/// read anew where the verifier has to see what they are at most.
+///
+/// [`CopyRequest`]: super::user_stack_copy::CopyRequest
+#[repr(C)]
+pub struct LabelScratch {
+    /// Where the labels are, how many there are, and how many there is room for.
+    set: [u64; 3],
+    /// How many are read.
+    count: u64,
+    /// Bytes of the key and of the value that are read.
+    key_length: u64,
+    value_length: u64,
+    /// Not 0 if some are left out or cut off.
+    is_cut: u64,
+    /// The length of each one's key, where it is, and the same of its value.
+    labels: [u64; MAX_LABELS * LABEL_WORDS],
+}
+
+/// Why labels can't be read: something is not in memory, or of a form that can't be.
+struct Refused;
+
+/// Reads the labels that the pointer at `slot` leads to into the record of this [`Scratch`], and returns
+/// their id: 0 if there are none, or none that can be.
+///
+/// [`Scratch`]: super::stack::Scratch
+#[unsafe(no_mangle)]
+pub extern "C" fn read_labels(scratch: u32, slot: u64) -> u64 {
+    let Some(record) = find_record(scratch) else { return 0 };
+    let Some(labels) = LABEL_SCRATCH.get_ptr_mut(scratch) else { return 0 };
+    // SAFETY: as that of the record.
+    let labels = unsafe { &mut *labels };
+    // Word by word: all at once is a loop of bytes.
+    for word in &mut record.context {
+        // SAFETY: a reference can be written to.
+        unsafe { write_volatile(word, 0) };
+    }
+    record.attributes_len = 0;
+    labels.is_cut = 0;
+    if read_set(labels, slot).and_then(|()| push_labels(labels, record)).is_err() {
+        count_loss(Loss::TagsRefused);
+        return 0;
+    }
+    if labels.is_cut != 0 {
+        count_loss(Loss::LabelsCut);
+    }
+    if read_length(record) == 0 { 0 } else { identify(record, Task::current().tgid()) }
+}
+
+/// Reads where the labels of a set are.
+#[inline(always)]
+fn read_set(labels: &mut LabelScratch, slot: u64) -> Result<(), Refused> {
+    labels.count = 0;
+    let set: u64 = peek_user(slot);
+    if set == 0 {
+        return Ok(());
+    }
+    read(labels.set.as_mut_ptr(), size_of::<[u64; 3]>(), set)?;
+    let [storage, count, _] = labels.set;
+    if count > MAX_COUNT {
+        return Err(Refused);
+    }
+    labels.count = count;
+    if count > MAX_LABELS as u64 {
+        labels.count = MAX_LABELS as u64;
+        labels.is_cut = 1;
+    }
+    let bytes = read_anew(&labels.count) * (LABEL_WORDS * 8);
+    if bytes > MAX_LABELS * LABEL_WORDS * 8 {
+        return Err(Refused);
+    }
+    read(labels.labels.as_mut_ptr(), bytes, storage)
+}
+
+/// Adds the labels to the record.
+#[inline(always)]
+fn push_labels(labels: &mut LabelScratch, record: &mut TagSetRecord) -> Result<(), Refused> {
+    let mut index = 0;
+    while index < MAX_LABELS && index < read_anew(&labels.count) {
+        push_label(labels, record, index)?;
+        index += 1;
+    }
+    Ok(())
+}
+
+#[inline(always)]
+fn push_label(
+    labels: &mut LabelScratch,
+    record: &mut TagSetRecord,
+    index: usize,
+) -> Result<(), Refused> {
+    // SAFETY: each label has so many words.
+    let word = |at| unsafe { *labels.labels.get_unchecked(index * LABEL_WORDS + at) };
+    let (key_length, key, value_length, value) = (word(0), word(1), word(2), word(3));
+    if key == 0 {
+        return Ok(());
+    }
+    if key_length > MAX_LENGTH || value_length > MAX_LENGTH || value == 0 {
+        return Err(Refused);
+    }
+    labels.key_length = key_length.min(MAX_KEY as u64);
+    labels.value_length = value_length.min(MAX_VALUE as u64);
+    let length = 8 + pad(read_anew(&labels.key_length)) + pad(read_anew(&labels.value_length));
+    if read_length(record) + length > MAX_ATTRIBUTES {
+        labels.is_cut = 1;
+        return Ok(());
+    }
+    if key_length > MAX_KEY as u64 || value_length > MAX_VALUE as u64 {
+        labels.is_cut = 1;
+    }
+    let at = position(record)?;
+    // SAFETY: the position is inside.
+    unsafe { *record.attributes.get_unchecked_mut(at) = key_length | value_length << 32 };
+    record.attributes_len += 8;
+    let length = read_anew(&labels.key_length);
+    if length > MAX_KEY {
+        return Err(Refused);
+    }
+    push_text(record, key, length)?;
+    let length = read_anew(&labels.value_length);
+    if length > MAX_VALUE {
+        return Err(Refused);
+    }
+    push_text(record, value, length)
+}
+
+/// Adds a text of at most [`MAX_VALUE`] bytes, and zeroes up to a whole word.
+#[inline(always)]
+fn push_text(record: &mut TagSetRecord, address: u64, length: usize) -> Result<(), Refused> {
+    if length == 0 {
+        return Ok(());
+    }
+    let at = position(record)?;
+    // SAFETY: behind the position is room for as many words as a text has at most.
+    let text = unsafe {
+        *record.attributes.get_unchecked_mut(at + length / 8) = 0;
+        record.attributes.as_mut_ptr().add(at)
+    };
+    read(text, length, address)?;
+    record.attributes_len += pad(length) as u32;
+    Ok(())
+}
+
+/// The word of the attributes that is the next.
+#[inline(always)]
+fn position(record: &TagSetRecord) -> Result<usize, Refused> {
+    let bytes = read_length(record);
+    if bytes > MAX_ATTRIBUTES { Err(Refused) } else { Ok(bytes / 8) }
+}
+
+/// Bytes of a text up to a whole word.
+#[inline(always)]
+fn pad(length: usize) -> usize {
+    (length + 7) & !7
+}
+
+/// Reads so many bytes of the current task's memory.
+#[inline(always)]
+fn read(into: *mut u64, bytes: usize, address: u64) -> Result<(), Refused> {
+    // SAFETY: callers have room for so many bytes, and the verifier checks that.
+    let failed =
+        unsafe { bpf_probe_read_user(into.cast(), bytes as u32, address as *const c_void) };
+    if failed == 0 { Ok(()) } else { Err(Refused) }
+}
+
+/// A number as it is now, of which nothing has been concluded yet.
+#[inline(always)]
+fn read_anew(number: &u64) -> usize {
+    // SAFETY: a reference can be read from.
+    unsafe { read_volatile(number) as usize }
+}
