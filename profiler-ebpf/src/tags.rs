@@ -39,6 +39,10 @@ pub mod form {
     pub const CONTEXT: u64 = 1;
     /// A set of custom-labels: [`kind::LABEL_SET`](crate::record::kind::LABEL_SET), as all that follow.
     pub const CUSTOM_LABELS: u64 = 2;
+    /// What the thread runs in Go, whose labels are a list: since Go 1.24.
+    pub const GO_LIST: u64 = 3;
+    /// The same, whose labels are a map.
+    pub const GO_MAP: u64 = 4;
 }
 
 /// Bytes of a context before its attributes.
@@ -58,6 +62,42 @@ pub struct TagSource {
     pub module: u64,
     /// One of [`form`].
     pub form: u64,
+    /// Where Go has what leads to labels.
+    pub go: GoOffsets,
+}
+
+/// Where Go's runtime has what leads from what a thread runs (`g`) to its labels: offsets of 16 bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct GoOffsets(pub u64);
+
+impl GoOffsets {
+    /// `g.m`, `m.curg` and `g.labels`.
+    #[must_use]
+    pub const fn new(thread: u16, goroutine: u16, labels: u16) -> Self {
+        Self(thread as u64 | (goroutine as u64) << 16 | (labels as u64) << 32)
+    }
+
+    /// Where in what runs its thread is.
+    #[inline(always)]
+    #[must_use]
+    pub const fn thread(self) -> u64 {
+        self.0 & 0xffff
+    }
+
+    /// Where in a thread its goroutine is.
+    #[inline(always)]
+    #[must_use]
+    pub const fn goroutine(self) -> u64 {
+        self.0 >> 16 & 0xffff
+    }
+
+    /// Where in a goroutine its labels are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn labels(self) -> u64 {
+        self.0 >> 32 & 0xffff
+    }
 }
 
 /// A context that a thread has, as it is in memory, or its labels. The kernel half sends as many of the
@@ -122,7 +162,7 @@ pub struct TagChangeRecord {
 }
 
 const _: () = {
-    assert!(size_of::<TagSource>() == 40);
+    assert!(size_of::<TagSource>() == 48);
     assert!(size_of::<TagSetRecord>() == TagSetRecord::FIXED + ATTRIBUTE_WORDS * 8);
     assert!(TagSetRecord::FIXED == 64);
     assert!(size_of::<TagChangeRecord>() == 40);

@@ -1,13 +1,20 @@
 //! Labels that a program keeps as keys and values in its own memory, read by the thread that has them.
 //!
 //! ```text
-//!  pointer ──> set { labels, count, capacity }
-//!                      └──> label { key length, key, value length, value } … ──> bytes
+//!  custom-labels    pointer ──> set { labels, count, capacity }
+//!                                       └──> label { key length, key, value length, value } … ──> bytes
+//!  Go, since 1.24   pointer ──> g ──> m ──> curg ──> list { labels, count, capacity }
+//!                                                             └──> label { key, its length, … } …
+//!  Go, before       pointer ──> g ──> m ──> curg ──> map ──> { count, kind, buckets }
+//!                                                                              └──> bucket of 8 labels
 //! ```
 //!
-//! The library writes so that a set is whole at each instruction of its thread: a label without a key is
-//! none, and of two with one key the first counts
-//! ([custom-labels](https://github.com/polarsignals/custom-labels/blob/02cdba5b/custom-labels-v1.md)).
+//! custom-labels writes so that a set is whole at each instruction of its thread: a label without a key
+//! is none, and of two with one key the first counts
+//! ([its ABI](https://github.com/polarsignals/custom-labels/blob/02cdba5b/custom-labels-v1.md)). Go writes
+//! a set before a goroutine has it, and never again
+//! ([1.23](https://github.com/golang/go/blob/go1.23.0/src/runtime/pprof/label.go),
+//! [1.24](https://github.com/golang/go/blob/go1.24.0/src/runtime/pprof/label.go)).
 
 use core::{
     ffi::c_void,
@@ -17,14 +24,14 @@ use core::{
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profiler_ebpf::{
     loss::Loss,
-    tags::{MAX_ATTRIBUTES, MAX_KEY, MAX_LABELS, MAX_VALUE, TagSetRecord},
+    tags::{GoOffsets, MAX_ATTRIBUTES, MAX_KEY, MAX_LABELS, MAX_VALUE, TagSetRecord, form},
 };
 
 use super::{
     maps::LABEL_SCRATCH,
     ring::count_loss,
     tags::{find_record, identify, read_length},
-    task::{Task, peek_user},
+    task::Task,
 };
 
 /// Labels of a set, and bytes of a key or a value, beyond which nobody means it.
@@ -33,6 +40,16 @@ const MAX_LENGTH: u64 = 1 << 16;
 
 /// Words of a label.
 const LABEL_WORDS: usize = 4;
+
+/// A bucket of a Go map: a byte for each label, which says whether there is one, then the keys, then the
+/// values. A larger map has several.
+/// <https://github.com/golang/go/blob/go1.23.0/src/runtime/map.go#L150>
+const BUCKET_LABELS: usize = 8;
+const BUCKET_WORDS: usize = 1 + BUCKET_LABELS * LABEL_WORDS;
+const KEYS_AT: usize = 1;
+const VALUES_AT: usize = KEYS_AT + 2 * BUCKET_LABELS;
+/// Below that the byte says that there is none.
+const MIN_TOP_HASH: u64 = 5;
 
 /// Where the labels are that are being read. It is in a map, as [`CopyRequest`] is, and its lengths are
 /// read anew where the verifier has to see what they are at most.
@@ -49,19 +66,19 @@ pub struct LabelScratch {
     value_length: u64,
     /// Not 0 if some are left out or cut off.
     is_cut: u64,
-    /// The length of each one's key, where it is, and the same of its value.
+    /// The labels, or a bucket of them, as they are in the program's memory.
     labels: [u64; MAX_LABELS * LABEL_WORDS],
 }
 
 /// Why labels can't be read: something is not in memory, or of a form that can't be.
 struct Refused;
 
-/// Reads the labels that the pointer at `slot` leads to into the record of this [`Scratch`], and returns
-/// their id: 0 if there are none, or none that can be.
+/// Reads the labels that the pointer at `slot` leads to in this [`form`] into the record of this
+/// [`Scratch`], and returns their id: 0 if there are none, or none that can be.
 ///
 /// [`Scratch`]: super::stack::Scratch
 #[unsafe(no_mangle)]
-pub extern "C" fn read_labels(scratch: u32, slot: u64) -> u64 {
+pub extern "C" fn read_labels(scratch: u32, slot: u64, form: u64, go: u64) -> u64 {
     let Some(record) = find_record(scratch) else { return 0 };
     let Some(labels) = LABEL_SCRATCH.get_ptr_mut(scratch) else { return 0 };
     // SAFETY: as that of the record.
@@ -73,7 +90,19 @@ pub extern "C" fn read_labels(scratch: u32, slot: u64) -> u64 {
     }
     record.attributes_len = 0;
     labels.is_cut = 0;
-    if read_set(labels, slot).and_then(|()| push_labels(labels, record)).is_err() {
+    labels.count = 0;
+    let read = find_set(slot, form, GoOffsets(go)).and_then(|set| {
+        if set == 0 {
+            return Ok(());
+        }
+        if form == form::GO_MAP {
+            read_map(labels, set)?
+        } else {
+            read_list(labels, set)?
+        }
+        push_labels(labels, record, form)
+    });
+    if read.is_err() {
         count_loss(Loss::TagsRefused);
         return 0;
     }
@@ -83,14 +112,38 @@ pub extern "C" fn read_labels(scratch: u32, slot: u64) -> u64 {
     if read_length(record) == 0 { 0 } else { identify(record, Task::current().tgid()) }
 }
 
-/// Reads where the labels of a set are.
+/// Where the set of labels is; 0 if there is none.
 #[inline(always)]
-fn read_set(labels: &mut LabelScratch, slot: u64) -> Result<(), Refused> {
-    labels.count = 0;
-    let set: u64 = peek_user(slot);
-    if set == 0 {
-        return Ok(());
+fn find_set(slot: u64, form: u64, go: GoOffsets) -> Result<u64, Refused> {
+    // The thread has no block of a library's own yet.
+    if slot == 0 {
+        return Ok(0);
     }
+    let first = read_word(slot)?;
+    if form == form::CUSTOM_LABELS || first == 0 {
+        return Ok(first);
+    }
+    // A thread that is in the runtime's scheduler runs no goroutine, and one that C has started may
+    // have nothing of Go.
+    let thread = read_word(first + go.thread())?;
+    if thread == 0 {
+        return Ok(0);
+    }
+    let goroutine = read_word(thread + go.goroutine())?;
+    if goroutine == 0 {
+        return Ok(0);
+    }
+    // Else these are no goroutines.
+    if read_word(goroutine + go.thread())? != thread {
+        return Err(Refused);
+    }
+    let set = read_word(goroutine + go.labels())?;
+    if set == 0 || form != form::GO_MAP { Ok(set) } else { read_word(set) }
+}
+
+/// Reads where the labels of a list are, and then these.
+#[inline(always)]
+fn read_list(labels: &mut LabelScratch, set: u64) -> Result<(), Refused> {
     read(labels.set.as_mut_ptr(), size_of::<[u64; 3]>(), set)?;
     let [storage, count, _] = labels.set;
     if count > MAX_COUNT {
@@ -108,12 +161,32 @@ fn read_set(labels: &mut LabelScratch, slot: u64) -> Result<(), Refused> {
     read(labels.labels.as_mut_ptr(), bytes, storage)
 }
 
+/// Reads the labels of a map. More than eight are in several buckets, and not read.
+#[inline(always)]
+fn read_map(labels: &mut LabelScratch, map: u64) -> Result<(), Refused> {
+    read(labels.set.as_mut_ptr(), size_of::<[u64; 3]>(), map)?;
+    let [count, kind, buckets] = labels.set;
+    if count == 0 {
+        return Ok(());
+    }
+    let log_of_buckets = kind >> 8 & 0xff;
+    if log_of_buckets != 0 {
+        return Err(Refused);
+    }
+    labels.count = BUCKET_LABELS as u64;
+    read(labels.labels.as_mut_ptr(), BUCKET_WORDS * 8, buckets)
+}
+
 /// Adds the labels to the record.
 #[inline(always)]
-fn push_labels(labels: &mut LabelScratch, record: &mut TagSetRecord) -> Result<(), Refused> {
+fn push_labels(
+    labels: &mut LabelScratch,
+    record: &mut TagSetRecord,
+    form: u64,
+) -> Result<(), Refused> {
     let mut index = 0;
     while index < MAX_LABELS && index < read_anew(&labels.count) {
-        push_label(labels, record, index)?;
+        push_label(labels, record, form, index)?;
         index += 1;
     }
     Ok(())
@@ -123,15 +196,31 @@ fn push_labels(labels: &mut LabelScratch, record: &mut TagSetRecord) -> Result<(
 fn push_label(
     labels: &mut LabelScratch,
     record: &mut TagSetRecord,
+    form: u64,
     index: usize,
 ) -> Result<(), Refused> {
-    // SAFETY: each label has so many words.
-    let word = |at| unsafe { *labels.labels.get_unchecked(index * LABEL_WORDS + at) };
-    let (key_length, key, value_length, value) = (word(0), word(1), word(2), word(3));
-    if key == 0 {
+    let (key_at, value_at) = if form == form::GO_MAP {
+        (KEYS_AT + 2 * index, VALUES_AT + 2 * index)
+    } else {
+        (LABEL_WORDS * index, LABEL_WORDS * index + 2)
+    };
+    // SAFETY: a list has so many words for each label, and the last place in a bucket that could be asked
+    // for is before the end of such a list.
+    let word = |at| unsafe { *labels.labels.get_unchecked(at) };
+    let (mut key_length, mut key) = (word(key_at), word(key_at + 1));
+    let (mut value_length, mut value) = (word(value_at), word(value_at + 1));
+    if form == form::CUSTOM_LABELS {
+        if key == 0 {
+            return Ok(());
+        }
+    } else {
+        (key_length, key) = (key, key_length);
+        (value_length, value) = (value, value_length);
+    }
+    if form == form::GO_MAP && labels.labels[0] >> (8 * index) & 0xff < MIN_TOP_HASH {
         return Ok(());
     }
-    if key_length > MAX_LENGTH || value_length > MAX_LENGTH || value == 0 {
+    if key_length > MAX_LENGTH || value_length > MAX_LENGTH {
         return Err(Refused);
     }
     labels.key_length = key_length.min(MAX_KEY as u64);
@@ -199,9 +288,23 @@ fn read(into: *mut u64, bytes: usize, address: u64) -> Result<(), Refused> {
     if failed == 0 { Ok(()) } else { Err(Refused) }
 }
 
+/// Reads a word of the current task's memory.
+#[inline(always)]
+fn read_word(address: u64) -> Result<u64, Refused> {
+    let mut word = 0;
+    read(&raw mut word, size_of::<u64>(), address)?;
+    Ok(word)
+}
+
 /// A number as it is now, of which nothing has been concluded yet.
 #[inline(always)]
 fn read_anew(number: &u64) -> usize {
     // SAFETY: a reference can be read from.
     unsafe { read_volatile(number) as usize }
 }
+
+const _: () = {
+    // What is said where words are read.
+    assert!(VALUES_AT + 2 * (MAX_LABELS - 1) + 1 < MAX_LABELS * LABEL_WORDS);
+    assert!(BUCKET_WORDS <= MAX_LABELS * LABEL_WORDS);
+};

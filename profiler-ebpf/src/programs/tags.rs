@@ -45,6 +45,8 @@ pub struct ThreadTags {
     module: u64,
     /// As in [`TagSource`]; [`form::NONE`] if the thread's process has no source.
     form: u64,
+    /// As in [`TagSource`].
+    go: u64,
 }
 
 /// Forgets what is known of a thread that has executed another program.
@@ -87,7 +89,7 @@ extern "C" fn check_tags(local: *mut TaskLocal, scratch: u32, now: u64, epoch: u
     let set = match tags.form {
         form::NONE => 0,
         form::CONTEXT => read_set(tags, scratch, task),
-        _ => read_labels(scratch, find_slot(tags, task)),
+        _ => read_labels(scratch, find_slot(tags, task), tags.form, tags.go),
     };
     if set == tags.set || send_change(tags, scratch, task, set, now).is_ok() {
         tags.set = set;
@@ -112,7 +114,7 @@ fn find_source(tags: &mut ThreadTags, task: Task, epoch: u64) {
         return;
     };
     // SAFETY: an entry that user space removes stays readable while this runs.
-    let TagSource { mark_address, mark, offset, module, form } = unsafe { &*source };
+    let TagSource { mark_address, mark, offset, module, form, go } = unsafe { &*source };
     // Another program, or a page that is not in memory now: it is tried again.
     if peek_user::<u64>(*mark_address) != *mark {
         return;
@@ -120,6 +122,7 @@ fn find_source(tags: &mut ThreadTags, task: Task, epoch: u64) {
     tags.offset = *offset;
     tags.module = *module;
     tags.form = *form;
+    tags.go = go.0;
     tags.epoch = epoch;
 }
 

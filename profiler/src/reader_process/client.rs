@@ -17,6 +17,7 @@ use std::{
 
 use offwake_recording::{loss::Diagnostics, units::Tgid};
 use offwake_unwind::elf::{
+    goroutine_labels::GoroutineLabels,
     probe_points::{ProbePoint, ProbeQuery, ProbeRefusal},
     tls_symbol::{TlsQuery, TlsSymbol},
 };
@@ -362,6 +363,19 @@ pub(crate) fn find_tls_symbols(
     match ask(&identity.into(), request, &[held.as_fd()]) {
         Ok((Reply::TlsSymbols(symbols), _)) => symbols,
         _ => Vec::new(),
+    }
+}
+
+/// Finds where a held program keeps the labels of goroutines. None if it is not in Go, labels nothing, or is
+/// not the one that was mapped.
+pub(crate) fn find_goroutine_labels(
+    held: &OwnedFd,
+    identity: FileIdentity,
+) -> Option<GoroutineLabels> {
+    let request = Request::FindGoroutineLabels { identity };
+    match ask(&identity.into(), request, &[held.as_fd()]) {
+        Ok((Reply::GoroutineLabels(labels), _)) => labels,
+        _ => None,
     }
 }
 

@@ -4,6 +4,7 @@ use std::{borrow::Cow, fmt};
 
 use offwake_recording::{BuildId, Segment, units::Tgid};
 use offwake_unwind::elf::{
+    goroutine_labels::GoroutineLabels,
     probe_points::{ProbePoint, ProbeQuery, ProbeRefusal},
     tls_symbol::{TlsQuery, TlsSymbol},
 };
@@ -110,6 +111,8 @@ pub(super) enum Request {
     Copy { limit: u64 },
     /// Finds variables of threads in the program or library that comes with this, as a name alone.
     FindTlsSymbols { identity: FileIdentity, queries: Vec<TlsQuery> },
+    /// Finds where the program that comes with this, as a name alone, keeps the labels of goroutines.
+    FindGoroutineLabels { identity: FileIdentity },
     /// Finds a function or a probe in the program or library that comes with this, as a name alone.
     FindProbePoints { query: ProbeQuery },
     /// Finds where a process has the first mapping whose name begins with one of these.
@@ -148,6 +151,8 @@ pub(super) enum Reply<'a> {
     Description(Option<Described>),
     /// Where the file has those variables that it has, with the numbers of the queries.
     TlsSymbols(Vec<(usize, TlsSymbol)>),
+    /// Where the program keeps labels; none if it is not in Go, or labels nothing.
+    GoroutineLabels(Option<GoroutineLabels>),
     /// Where the file has the function or the probe.
     ProbePoints(Result<Vec<ProbePoint>, ProbeRefusal>),
     /// The address of the mapping.

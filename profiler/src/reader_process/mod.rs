@@ -24,10 +24,11 @@ mod tests;
 mod unanswered;
 
 pub(crate) use client::{
-    add_diagnostics, copy_file, describe, find_named_mapping, find_probe_points, find_tls_symbols,
-    forget_process, list_directories, open_below, open_descriptor, open_held, open_mapped,
-    open_memory, open_pagemap, open_path, open_path_itself, read_entry, read_mappings, read_memory,
-    read_pages, read_resident, start, use_process, use_processes,
+    add_diagnostics, copy_file, describe, find_goroutine_labels, find_named_mapping,
+    find_probe_points, find_tls_symbols, forget_process, list_directories, open_below,
+    open_descriptor, open_held, open_mapped, open_memory, open_pagemap, open_path,
+    open_path_itself, read_entry, read_mappings, read_memory, read_pages, read_resident, start,
+    use_process, use_processes,
 };
 pub(crate) use messages::{FileStat, MappedLine, Mappings, PAGE};
 pub use server::serve;

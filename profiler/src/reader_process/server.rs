@@ -13,6 +13,7 @@ use std::{
 use object::ReadCache;
 use offwake_recording::units::Tgid;
 use offwake_unwind::elf::{
+    goroutine_labels::GoroutineLabels,
     probe_points,
     tls_symbol::{TlsQuery, TlsSymbol},
 };
@@ -106,6 +107,9 @@ fn try_to_answer(request: Request, files: Vec<OwnedFd>) -> Result<Answer, Errno>
         Request::FindTlsSymbols { identity, queries } => {
             let symbols = find_tls_symbols(&handed()?, identity, &queries);
             Ok((Reply::TlsSymbols(symbols.unwrap_or_default()), None))
+        }
+        Request::FindGoroutineLabels { identity } => {
+            Ok((Reply::GoroutineLabels(find_goroutine_labels(&handed()?, identity)), None))
         }
         Request::FindProbePoints { query } => {
             let file = held_file::open_directly(&handed()?)?;
@@ -269,6 +273,12 @@ fn find_tls_symbols(
     let file = held_file::open_directly(held).ok()?;
     let symbols = TlsSymbol::find_all(&ReadCache::new(file), queries);
     held_file::is_unchanged(held, identity).then_some(symbols)
+}
+
+fn find_goroutine_labels(held: &OwnedFd, identity: FileIdentity) -> Option<GoroutineLabels> {
+    let file = held_file::open_directly(held).ok()?;
+    let labels = GoroutineLabels::find(&ReadCache::new(file))?;
+    held_file::is_unchanged(held, identity).then_some(labels)
 }
 
 fn describe(held: &OwnedFd, identity: FileIdentity) -> Option<Described> {

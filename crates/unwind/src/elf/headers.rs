@@ -8,7 +8,7 @@ use std::{
 
 use object::{
     Endianness, FileKind, ReadRef,
-    elf::{FileHeader32, FileHeader64},
+    elf::{FileHeader32, FileHeader64, SHT_NOTE, SHT_PROGBITS},
     read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _},
 };
 
@@ -132,6 +132,28 @@ where
         section_names: header.shstrndx(endian, data).ok().map(|index| index as usize),
         segments: segments.iter().map(segment).collect(),
     })
+}
+
+/// The section of this name that is content or a note.
+pub(super) fn find_section<'h, 'data, R: ReadRef<'data>>(
+    headers: &'h Headers,
+    data: LimitedFile<'_, R>,
+    name: &[u8],
+) -> Option<&'h SectionHeader> {
+    let names = read_section(data, headers.sections.get(headers.section_names?)?)?;
+    headers.sections.iter().find(|section| {
+        let rest = names.get(section.name as usize..).unwrap_or_default();
+        rest.strip_prefix(name).is_some_and(|behind| behind.first() == Some(&0))
+            && (section.kind == SHT_PROGBITS || section.kind == SHT_NOTE)
+    })
+}
+
+/// The bytes of a section.
+pub(super) fn read_section<'data, R: ReadRef<'data>>(
+    data: LimitedFile<'_, R>,
+    section: &SectionHeader,
+) -> Option<&'data [u8]> {
+    data.read_bytes_at(section.offset, section.size).ok()
 }
 
 /// A file that can be read up to a limit: it claims whatever sizes it likes.

@@ -19,17 +19,14 @@ use std::{
 
 use object::{
     Endianness, ReadRef,
-    elf::{
-        EM_AARCH64, EM_X86_64, PT_LOAD, SHN_UNDEF, SHT_DYNSYM, SHT_NOTE, SHT_PROGBITS, SHT_SYMTAB,
-        STT_FUNC,
-    },
+    elf::{EM_AARCH64, EM_X86_64, PT_LOAD, SHN_UNDEF, SHT_DYNSYM, SHT_NOTE, SHT_SYMTAB, STT_FUNC},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     function_parts::{read_unwind_facts, split_off_parts},
     function_returns::{MAX_SIZE, Part, find_returns},
-    headers::{self, Headers, LimitedFile, SectionHeader},
+    headers::{self, Headers, LimitedFile, find_section, read_section},
     layout::code_segments,
 };
 
@@ -209,7 +206,7 @@ fn find_function<'data, R: ReadRef<'data>>(
     }
     let stubs: Vec<Range<u64>> = STUBS
         .iter()
-        .filter_map(|name| find_section(headers, data, name))
+        .filter_map(|name| find_section(headers, data, name.as_bytes()))
         .map(|section| section.address..section.address.saturating_add(section.size))
         .collect();
     let addresses: Vec<u64> = wanted.keys().copied().collect();
@@ -278,7 +275,7 @@ fn read_notes<'data, R: ReadRef<'data>>(
     data: LimitedFile<'_, R>,
     provider: &str,
 ) -> Result<Vec<Note>, ProbeRefusal> {
-    let base = find_section(headers, data, ".stapsdt.base").map(|section| section.address);
+    let base = find_section(headers, data, b".stapsdt.base").map(|section| section.address);
     let notes = headers.sections.iter().filter(|section| section.kind == SHT_NOTE);
     let mut has_any = false;
     let mut found = Vec::new();
@@ -398,27 +395,7 @@ fn data_offset(headers: &Headers, address: u64) -> Option<u64> {
 fn is_go<'data, R: ReadRef<'data>>(headers: &Headers, data: LimitedFile<'_, R>) -> bool {
     [".gopclntab", ".go.buildinfo", ".note.go.buildid", ".data.rel.ro.gopclntab"]
         .iter()
-        .any(|name| find_section(headers, data, name).is_some())
-}
-
-fn find_section<'h, 'data, R: ReadRef<'data>>(
-    headers: &'h Headers,
-    data: LimitedFile<'_, R>,
-    name: &str,
-) -> Option<&'h SectionHeader> {
-    let names = read_section(data, headers.sections.get(headers.section_names?)?)?;
-    headers.sections.iter().find(|section| {
-        let rest = names.get(section.name as usize..).unwrap_or_default();
-        rest.strip_prefix(name.as_bytes()).is_some_and(|behind| behind.first() == Some(&0))
-            && (section.kind == SHT_PROGBITS || section.kind == SHT_NOTE)
-    })
-}
-
-fn read_section<'data, R: ReadRef<'data>>(
-    data: LimitedFile<'_, R>,
-    section: &SectionHeader,
-) -> Option<&'data [u8]> {
-    data.read_bytes_at(section.offset, section.size).ok()
+        .any(|name| find_section(headers, data, name.as_bytes()).is_some())
 }
 
 #[cfg(test)]

@@ -111,10 +111,6 @@ impl TlsSymbol {
             None => None,
         };
         let begins_aligned = storage.address.checked_rem(storage.alignment.max(1)) == Some(0);
-        let first = headers.segments.iter().find(|segment| {
-            segment.kind == PT_LOAD && segment.offset == 0 && segment.file_size > SECTION_HEADERS
-        });
-        let code = layout::code_segments(headers).take(MAX_SEGMENTS);
         Some(Self {
             value,
             size: storage.memory_size,
@@ -122,11 +118,26 @@ impl TlsSymbol {
             alignment: if begins_aligned { storage.alignment.max(1) } else { 0 },
             is_program: headers.segments.iter().any(|segment| segment.kind == PT_INTERP),
             needs_glibc: needs_glibc(headers, data),
-            mark: first.and_then(|first| first.address.checked_add(SECTION_HEADERS)),
+            mark: find_mark(headers),
             version,
             reference: find_reference(headers, data, index, value),
-            code: code.map(|code| (code.offset, code.address, code.size)).collect(),
+            code: read_code(headers),
         })
+    }
+
+    /// A variable of a program, in a part of so many bytes.
+    pub(super) fn of_program(headers: &Headers, value: u64, size: u64, alignment: u64) -> Self {
+        Self {
+            value,
+            size,
+            alignment,
+            is_program: true,
+            needs_glibc: false,
+            mark: find_mark(headers),
+            version: None,
+            reference: None,
+            code: read_code(headers),
+        }
     }
 
     /// What is to be added to the addresses here for those of a process that has the code mapped
@@ -147,6 +158,20 @@ impl TlsSymbol {
         let size = self.size.checked_next_multiple_of(self.alignment)?;
         i64::try_from(self.value).ok()?.checked_sub(i64::try_from(size).ok()?)
     }
+}
+
+/// See [`TlsSymbol::mark`].
+fn find_mark(headers: &Headers) -> Option<u64> {
+    let first = headers.segments.iter().find(|segment| {
+        segment.kind == PT_LOAD && segment.offset == 0 && segment.file_size > SECTION_HEADERS
+    });
+    first?.address.checked_add(SECTION_HEADERS)
+}
+
+/// See [`TlsSymbol::code`].
+fn read_code(headers: &Headers) -> Vec<(u64, u64, u64)> {
+    let code = layout::code_segments(headers).take(MAX_SEGMENTS);
+    code.map(|code| (code.offset, code.address, code.size)).collect()
 }
 
 fn section(headers: &Headers, kind: u32) -> Option<&SectionHeader> {

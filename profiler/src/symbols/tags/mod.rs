@@ -33,14 +33,14 @@ use offwake_recording::{
     loss::{Diagnostics, count},
     units::Tgid,
 };
-use offwake_unwind::elf::tls_symbol::TlsSymbol;
+use offwake_unwind::elf::{goroutine_labels::GoroutineLabels, tls_symbol::TlsSymbol};
 use profiler_ebpf::tags::{TagSource, form};
 
 use self::{
     convention::Carrier,
     place::find_source,
     process_context::{MAPPINGS, read_names},
-    symbol_reader::SymbolReader,
+    symbol_reader::{Found, SymbolReader},
 };
 use super::{
     address_spaces::{AddressSpaces, MappedFile, ProgramChange},
@@ -133,9 +133,14 @@ impl TagProcesses {
             self.reader.request(module, file);
         }
         let mut found = Vec::new();
-        for (module, carriers) in self.reader.drain_found() {
-            self.carriers.insert(module, carriers);
-            found.push(module);
+        for Found { module, carriers, has_unknown_go } in self.reader.drain_found() {
+            if has_unknown_go {
+                count(&mut self.diagnostics, "go_labels_unknown");
+            }
+            if !carriers.is_empty() {
+                self.carriers.insert(module, carriers);
+                found.push(module);
+            }
         }
         if !found.is_empty() {
             for tgid in spaces.processes_with(&found) {
@@ -256,9 +261,10 @@ fn find_in_process(
         carried.flat_map(|(file, carriers)| carriers.iter().map(move |it| (file, it))).collect();
     carried.sort_by_key(|(_, carrier)| (carrier.convention, !carrier.symbol.is_program));
     let memory = ProcessMemory::open(tgid).ok()?;
-    carried.into_iter().find_map(|(file, Carrier { convention, symbol })| {
+    carried.into_iter().find_map(|(file, carrier)| {
+        let symbol = &carrier.symbol;
         let source = find_source(symbol, symbol.bias(file.start, file.offset)?, &memory)?;
-        Some(TagSource { form: convention.form(), ..source })
+        Some(carrier.complete(source))
     })
 }
 
@@ -267,5 +273,6 @@ pub(crate) fn parse_hostile(bytes: &[u8]) {
     for (_, symbol) in TlsSymbol::find_all(bytes, &convention::queries()) {
         let _place = (symbol.bias(1 << 46, 0), symbol.program_offset());
     }
+    let _go = GoroutineLabels::find(bytes).and_then(Carrier::go);
     let _names = process_context::find_names(bytes);
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use offwake_recording::ModuleId;
 
-use super::convention::{Carrier, Convention, queries};
+use super::convention::{Carrier, queries};
 use crate::{
     own_threads::{self, OwnThread},
     privileges::{self, Task},
@@ -13,12 +13,26 @@ use crate::{
     symbols::address_spaces::FileToDescribe,
 };
 
+/// What was found in a file.
+pub(super) struct Found {
+    pub(super) module: ModuleId,
+    pub(super) carriers: Vec<Carrier>,
+    /// Whether it has labels of a Go that nobody knows.
+    pub(super) has_unknown_go: bool,
+}
+
+impl Found {
+    fn is_nothing(&self) -> bool {
+        self.carriers.is_empty() && !self.has_unknown_go
+    }
+}
+
 /// Files that are searched, and what was found.
 pub(super) struct SymbolReader {
     /// None if there is no thread yet.
     jobs: Option<Sender<(ModuleId, FileToDescribe)>>,
-    sender: Sender<(ModuleId, Vec<Carrier>)>,
-    found: Receiver<(ModuleId, Vec<Carrier>)>,
+    sender: Sender<Found>,
+    found: Receiver<Found>,
 }
 
 impl SymbolReader {
@@ -35,27 +49,30 @@ impl SymbolReader {
     }
 
     /// The variables that were found since the last call.
-    pub(super) fn drain_found(&self) -> impl Iterator<Item = (ModuleId, Vec<Carrier>)> {
+    pub(super) fn drain_found(&self) -> impl Iterator<Item = Found> {
         self.found.try_iter()
     }
 }
 
 /// Starts the thread that has files searched.
-fn start_thread(found: Sender<(ModuleId, Vec<Carrier>)>) -> Sender<(ModuleId, FileToDescribe)> {
+fn start_thread(found: Sender<Found>) -> Sender<(ModuleId, FileToDescribe)> {
     let (sender, jobs) = channel::<(ModuleId, FileToDescribe)>();
     let body = move || {
         privileges::restrict_to(Task::Naming);
         for (module, FileToDescribe { file, identity }) in jobs {
             own_threads::pass();
             let symbols = reader_process::find_tls_symbols(&file, identity, queries());
-            let carriers: Vec<Carrier> = symbols
-                .into_iter()
-                .filter_map(|(query, symbol)| {
-                    Some(Carrier { convention: *Convention::ALL.get(query)?, symbol })
-                })
-                .collect();
+            let symbols = symbols.into_iter();
+            let mut carriers: Vec<Carrier> =
+                symbols.filter_map(|(query, symbol)| Carrier::named(query, symbol)).collect();
+            let labels = reader_process::find_goroutine_labels(&file, identity);
+            let is_go = labels.is_some();
+            let go = labels.and_then(Carrier::go);
+            let has_unknown_go = is_go && go.is_none();
+            carriers.extend(go);
+            let found_in_file = Found { module, carriers, has_unknown_go };
             // Nobody receives any more when the run is over.
-            if !carriers.is_empty() && found.send((module, carriers)).is_err() {
+            if !found_in_file.is_nothing() && found.send(found_in_file).is_err() {
                 return;
             }
         }
