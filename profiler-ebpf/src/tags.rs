@@ -7,10 +7,10 @@
 //!  +--------------------+        +-------------+------------+-------+-------+--------+------------+
 //! ```
 //!
-//! The user half finds where the pointer is, and what it leads to ([`TagSource`]): the above, or labels
-//! alone ([`form`]). The kernel half follows it in the thread's own context, sends what it finds once
-//! ([`TagSetRecord`]), and says when a thread changes from one set to another ([`TagChangeRecord`]). Only
-//! the user half looks into attributes.
+//! The user half finds where the pointer is, and what it leads to ([`TagSource`]): the above, or
+//! labels alone ([`form`]). The kernel half follows it in the thread's own context, sends what it
+//! finds once ([`TagSetRecord`]), and says when a thread changes from one set to another
+//! ([`TagChangeRecord`]). Only the user half looks into attributes.
 
 use crate::record::RecordHeader;
 
@@ -24,12 +24,12 @@ pub const USED_WORDS: usize = MAX_ATTRIBUTES / 8 + 1;
 /// attributes ends there, nor needs to.
 pub const ATTRIBUTE_WORDS: usize = USED_WORDS + (MAX_VALUE + 1) / 8;
 
-/// Labels of a set that are read at most, and of a key and of a value so many bytes. Both are masks.
+/// Labels of a set that are read at most.
 pub const MAX_LABELS: usize = 16;
-/// See [`MAX_LABELS`].
-pub const MAX_KEY: usize = 0x3f;
-/// See [`MAX_LABELS`].
-pub const MAX_VALUE: usize = 0xff;
+/// Bytes of a label's key that are read at most.
+pub const MAX_KEY: usize = 63;
+/// Bytes of a label's value that are read at most.
+pub const MAX_VALUE: usize = 255;
 
 /// What the pointer of a [`TagSource`] leads to.
 pub mod form {
@@ -37,7 +37,8 @@ pub mod form {
     pub const NONE: u64 = 0;
     /// OpenTelemetry's thread context: [`kind::TAG_SET`](crate::record::kind::TAG_SET).
     pub const CONTEXT: u64 = 1;
-    /// A set of custom-labels: [`kind::LABEL_SET`](crate::record::kind::LABEL_SET), as all that follow.
+    /// A set of custom-labels: [`kind::LABEL_SET`](crate::record::kind::LABEL_SET), as all that
+    /// follow.
     pub const CUSTOM_LABELS: u64 = 2;
     /// What the thread runs in Go, whose labels are a list: since Go 1.24.
     pub const GO_LIST: u64 = 3;
@@ -66,7 +67,8 @@ pub struct TagSource {
     pub go: GoOffsets,
 }
 
-/// Where Go's runtime has what leads from what a thread runs (`g`) to its labels: offsets of 16 bits.
+/// Where Go's runtime has what leads from what a thread runs (`g`) to its labels: offsets of 16
+/// bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct GoOffsets(pub u64);
@@ -100,8 +102,8 @@ impl GoOffsets {
     }
 }
 
-/// A context that a thread has, as it is in memory, or its labels. The kernel half sends as many of the
-/// attributes as there are. Of labels, each is
+/// A context that a thread has, as it is in memory, or its labels. The kernel half sends as many of
+/// the attributes as there are. Of labels, each is
 ///
 /// ```text
 ///  0            4              8                  …                    …
@@ -110,8 +112,8 @@ impl GoOffsets {
 ///  +------------+--------------+------------------+--------------------+
 /// ```
 ///
-/// with the lengths that both have in the program's memory; at most [`MAX_KEY`] and [`MAX_VALUE`] bytes
-/// of them are here.
+/// with the lengths that both have in the program's memory; at most [`MAX_KEY`] and [`MAX_VALUE`]
+/// bytes of them are here.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct TagSetRecord {
@@ -125,8 +127,8 @@ pub struct TagSetRecord {
     pub tgid: u32,
     /// Bytes of the attributes.
     pub attributes_len: u32,
-    /// The context without its attributes: [`CONTEXT_BYTES`] bytes, and four zeroes. All zeroes where
-    /// there are labels alone.
+    /// The context without its attributes: [`CONTEXT_BYTES`] bytes, and four zeroes. All zeroes
+    /// where there are labels alone.
     pub context: [u64; 4],
     /// The attributes.
     pub attributes: [u64; ATTRIBUTE_WORDS],
@@ -166,5 +168,5 @@ const _: () = {
     assert!(size_of::<TagSetRecord>() == TagSetRecord::FIXED + ATTRIBUTE_WORDS * 8);
     assert!(TagSetRecord::FIXED == 64);
     assert!(size_of::<TagChangeRecord>() == 40);
-    assert!((MAX_KEY + 1).is_power_of_two() && (MAX_VALUE + 1).is_power_of_two());
+    assert!(MAX_KEY <= MAX_VALUE);
 };

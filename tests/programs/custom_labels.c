@@ -1,8 +1,8 @@
 /* Threads that say what they are doing by the ABI of custom-labels, version 1. Says `ready`.
  *
- * As a program it has the variables itself; with LIBRARY it is a library, for the LOADER of `labelled.c`.
- * How a thread waits says what is true: `nanosleep` while its label `route` is `/checkout`, `ppoll` while
- * it is `/cart`, `poll` while it has none. */
+ * As a program it has the variables itself; with LIBRARY it is a library, for the LOADER of
+ * `labelled.c`. How a thread waits says what is true: `nanosleep` while its label `route` is
+ * `/checkout`, `ppoll` while it is `/cart`, `poll` while it has none. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>

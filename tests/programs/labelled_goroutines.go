@@ -1,8 +1,8 @@
 // Goroutines that say what they are doing by labels of runtime/pprof. Says `ready`.
 //
-// How one waits says what is true: `ppoll` while its label `route` is `/checkout`, `pselect6` while it is
-// `/cart`, `poll` while it has none, `select` while it has one that is too long. The runtime itself waits
-// in none of these.
+// How one waits says what is true: `ppoll` while its label `route` is `/checkout`, `pselect6` while
+// it is `/cart`, `poll` while it has none, `select` while it has one that is too long. The runtime
+// itself waits in none of these.
 package main
 
 import (

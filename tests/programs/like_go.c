@@ -1,8 +1,8 @@
 /* Threads that keep labels as Go 1.24 and later do, by a compiler that is not Go: what a Go program never has
  * can be here as well. Says `ready`.
  *
- * How a thread waits says what is true: `nanosleep` while its label `route` is `/checkout`, `ppoll` while
- * it is `/cart`, `poll` while it has none. */
+ * How a thread waits says what is true: `nanosleep` while its label `route` is `/checkout`, `ppoll`
+ * while it is `/cart`, `poll` while it has none. */
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
@@ -110,20 +110,20 @@ static void *labelled(void *unused) {
     return unused;
 }
 
-/* Numbers and addresses that can't be. */
+/* Numbers and addresses that can't be, and a goroutine that another thread runs. */
 static void *absurd(void *unused) {
     static struct label labels[2];
     static struct list list;
     static struct thread thread, other;
-    static struct goroutine own;
+    static struct goroutine scheduler, own;
     pthread_setname_np(pthread_self(), "absurd");
     for (unsigned n = 0;; n = (n + 1) % 8) {
         current = NULL;
         labels[0] = label("absurd", "absurd");
         labels[1] = label("absurd too", "absurd");
         list = (struct list){labels, 2, 2};
-        own.thread = &thread;
-        other.goroutine = thread.goroutine = &own;
+        scheduler.thread = own.thread = &thread;
+        thread.goroutine = &own;
         own.labels = &list;
         if (n == 0) list.count = (size_t)1 << 40;
         if (n == 1) list.labels = (struct label *)8;
@@ -131,9 +131,9 @@ static void *absurd(void *unused) {
         if (n == 3) labels[1].value.bytes = NULL;
         if (n == 4) own.labels = (struct list *)8;
         if (n == 5) thread.goroutine = (struct goroutine *)8;
-        if (n == 6) own.thread = (struct thread *)8;
-        if (n == 7) thread.goroutine = (struct goroutine *)&other;
-        current = &own;
+        if (n == 6) labels[0].value.bytes = (const char *)-16;
+        if (n == 7) own.thread = &other;
+        current = &scheduler;
         waits_without();
     }
     return unused;

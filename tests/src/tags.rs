@@ -1,5 +1,5 @@
-//! What threads said at any moment, according to a recording. It is found out anew here, as what it is
-//! compared with has rules of its own.
+//! What threads said at any moment, according to a recording. It is found out anew here, as what it
+//! is compared with has rules of its own.
 
 use std::{collections::BTreeMap, fs};
 
@@ -46,8 +46,8 @@ pub fn label<'a>(set: &'a TagSet, name: &str) -> Option<&'a str> {
     labels.find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
-/// The waits in a syscall of which this is true, each with the syscall: but for those that may have begun
-/// before the program was known to say anything.
+/// The waits in a syscall of which this is true, each with the syscall: but for those that may have
+/// begun before the program was known to say anything.
 pub fn waits_of(recording: &Recording, is_meant: impl Fn(&Wait) -> bool) -> Vec<(u32, Wait)> {
     let waits = recording.waits.iter().filter(|wait| is_meant(wait));
     let waits = waits.filter(|wait| wait.off >= recording.meta.window.start);

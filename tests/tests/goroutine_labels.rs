@@ -1,5 +1,5 @@
-//! What Go programs say by labels of goroutines: each wait has the labels of the goroutine that its thread
-//! ran, or none.
+//! What Go programs say by labels of goroutines: each wait has the labels of the goroutine that its
+//! thread ran, or none.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -181,13 +181,13 @@ fn labels_in_a_list_are_read_and_what_can_not_be_is_refused() -> Result<()> {
     }
     ensure!(routes.len() == 3 && routes.values().all(|count| *count > 50), "{routes:?}");
     let absurd = waits_of_thread(&recording, "absurd")?;
-    ensure!(absurd.len() > 100, "{} waits", absurd.len());
+    ensure!(absurd.len() > 50, "{} waits", absurd.len());
     for (_, wait) in &absurd {
         let set = set_at(&recording, wait.tid, wait.off);
         ensure!(set.is_none(), "{set:?}");
     }
     let refused = recording.loss.counters.get("tags_refused");
-    ensure!(refused.is_some_and(|count| *count > 100), "{:?}", recording.loss.counters);
+    ensure!(refused.is_some_and(|count| *count > 50), "{:?}", recording.loss.counters);
     Ok(())
 }
 
@@ -195,7 +195,7 @@ fn labels_in_a_list_are_read_and_what_can_not_be_is_refused() -> Result<()> {
 fn labels_of_a_go_that_nobody_knows_are_not_read_and_counted() -> Result<()> {
     let program = compile_like_go(&["-DVERSION=\"go1.99.1\""])?;
     let (_outcome, recording) = record(&program)?;
-    ensure!(waits_of_thread(&recording, "labelled")?.len() > 100, "{:?}", recording.loss);
+    ensure!(waits_of_thread(&recording, "labelled")?.len() > 50, "{:?}", recording.loss);
     ensure!(recording.tag_sets.is_empty(), "{:?}", recording.tag_sets);
     let counters = &recording.loss.counters;
     ensure!(counters.get("go_labels_unknown").is_some_and(|count| *count > 0), "{counters:?}");

@@ -1,4 +1,5 @@
-//! Labels that a program keeps as keys and values in its own memory, read by the thread that has them.
+//! Labels that a program keeps as keys and values in its own memory, read by the thread that has
+//! them.
 //!
 //! ```text
 //!  custom-labels    pointer ──> set { labels, count, capacity }
@@ -9,10 +10,10 @@
 //!                                                                              └──> bucket of 8 labels
 //! ```
 //!
-//! custom-labels writes so that a set is whole at each instruction of its thread: a label without a key
-//! is none, and of two with one key the first counts
-//! ([its ABI](https://github.com/polarsignals/custom-labels/blob/02cdba5b/custom-labels-v1.md)). Go writes
-//! a set before a goroutine has it, and never again
+//! custom-labels writes so that a set is whole at each instruction of its thread: a label without a
+//! key is none, and of two with one key the first counts ([its
+//! ABI](https://github.com/polarsignals/custom-labels/blob/02cdba5b/custom-labels-v1.md)). Go
+//! writes a set before a goroutine has it, and never again
 //! ([1.23](https://github.com/golang/go/blob/go1.23.0/src/runtime/pprof/label.go),
 //! [1.24](https://github.com/golang/go/blob/go1.24.0/src/runtime/pprof/label.go)).
 
@@ -41,8 +42,8 @@ const MAX_LENGTH: u64 = 1 << 16;
 /// Words of a label.
 const LABEL_WORDS: usize = 4;
 
-/// A bucket of a Go map: a byte for each label, which says whether there is one, then the keys, then the
-/// values. A larger map has several.
+/// A bucket of a Go map: a byte for each label, which says whether there is one, then the keys,
+/// then the values. A larger map has several.
 /// <https://github.com/golang/go/blob/go1.23.0/src/runtime/map.go#L150>
 const BUCKET_LABELS: usize = 8;
 const BUCKET_WORDS: usize = 1 + BUCKET_LABELS * LABEL_WORDS;
@@ -51,8 +52,8 @@ const VALUES_AT: usize = KEYS_AT + 2 * BUCKET_LABELS;
 /// Below that the byte says that there is none.
 const MIN_TOP_HASH: u64 = 5;
 
-/// Where the labels are that are being read. It is in a map, as [`CopyRequest`] is, and its lengths are
-/// read anew where the verifier has to see what they are at most.
+/// Where the labels are that are being read. It is in a map, as [`CopyRequest`] is, and its lengths
+/// are read anew where the verifier has to see what they are at most.
 ///
 /// [`CopyRequest`]: super::user_stack_copy::CopyRequest
 #[repr(C)]
@@ -73,12 +74,12 @@ pub struct LabelScratch {
 /// Why labels can't be read: something is not in memory, or of a form that can't be.
 struct Refused;
 
-/// Reads the labels that the pointer at `slot` leads to in this [`form`] into the record of this
-/// [`Scratch`], and returns their id: 0 if there are none, or none that can be.
+/// Reads the labels that what a thread points to leads to, in this [`form`], into the record of
+/// this [`Scratch`], and returns their id: 0 if there are none, or none that can be.
 ///
 /// [`Scratch`]: super::stack::Scratch
 #[unsafe(no_mangle)]
-pub extern "C" fn read_labels(scratch: u32, slot: u64, form: u64, go: u64) -> u64 {
+pub extern "C" fn read_labels(scratch: u32, first: u64, form: u64, go: u64) -> u64 {
     let Some(record) = find_record(scratch) else { return 0 };
     let Some(labels) = LABEL_SCRATCH.get_ptr_mut(scratch) else { return 0 };
     // SAFETY: as that of the record.
@@ -91,7 +92,7 @@ pub extern "C" fn read_labels(scratch: u32, slot: u64, form: u64, go: u64) -> u6
     record.attributes_len = 0;
     labels.is_cut = 0;
     labels.count = 0;
-    let read = find_set(slot, form, GoOffsets(go)).and_then(|set| {
+    let read = find_set(first, form, GoOffsets(go)).and_then(|set| {
         if set == 0 {
             return Ok(());
         }
@@ -114,13 +115,8 @@ pub extern "C" fn read_labels(scratch: u32, slot: u64, form: u64, go: u64) -> u6
 
 /// Where the set of labels is; 0 if there is none.
 #[inline(always)]
-fn find_set(slot: u64, form: u64, go: GoOffsets) -> Result<u64, Refused> {
-    // The thread has no block of a library's own yet.
-    if slot == 0 {
-        return Ok(0);
-    }
-    let first = read_word(slot)?;
-    if form == form::CUSTOM_LABELS || first == 0 {
+fn find_set(first: u64, form: u64, go: GoOffsets) -> Result<u64, Refused> {
+    if form == form::CUSTOM_LABELS {
         return Ok(first);
     }
     // A thread that is in the runtime's scheduler runs no goroutine, and one that C has started may
@@ -133,8 +129,13 @@ fn find_set(slot: u64, form: u64, go: GoOffsets) -> Result<u64, Refused> {
     if goroutine == 0 {
         return Ok(0);
     }
-    // Else these are no goroutines.
-    if read_word(goroutine + go.thread())? != thread {
+    // One that begins or ends to run there has no thread for a moment. With another one, these are
+    // no goroutines.
+    let own_thread = read_word(goroutine + go.thread())?;
+    if own_thread == 0 {
+        return Ok(0);
+    }
+    if own_thread != thread {
         return Err(Refused);
     }
     let set = read_word(goroutine + go.labels())?;
@@ -204,8 +205,8 @@ fn push_label(
     } else {
         (LABEL_WORDS * index, LABEL_WORDS * index + 2)
     };
-    // SAFETY: a list has so many words for each label, and the last place in a bucket that could be asked
-    // for is before the end of such a list.
+    // SAFETY: a list has so many words for each label, and the last place in a bucket that could be
+    // asked for is before the end of such a list.
     let word = |at| unsafe { *labels.labels.get_unchecked(at) };
     let (mut key_length, mut key) = (word(key_at), word(key_at + 1));
     let (mut value_length, mut value) = (word(value_at), word(value_at + 1));

@@ -86,11 +86,7 @@ extern "C" fn check_tags(local: *mut TaskLocal, scratch: u32, now: u64, epoch: u
     if tags.epoch != epoch {
         find_source(tags, task, epoch);
     }
-    let set = match tags.form {
-        form::NONE => 0,
-        form::CONTEXT => read_set(tags, scratch, task),
-        _ => read_labels(scratch, find_slot(tags, task), tags.form, tags.go),
-    };
+    let set = read_set(tags, scratch, task);
     if set == tags.set || send_change(tags, scratch, task, set, now).is_ok() {
         tags.set = set;
         tags.checked_ns = now;
@@ -126,14 +122,24 @@ fn find_source(tags: &mut ThreadTags, task: Task, epoch: u64) {
     tags.epoch = epoch;
 }
 
-/// Reads the current thread's context into the record of this [`Scratch`], and returns its id: 0 if it
-/// has none, or none that can be.
+/// Reads what the current thread says into the record of this [`Scratch`], and returns its id: 0 if
+/// it says nothing, or nothing that can be.
 #[inline(always)]
 fn read_set(tags: &ThreadTags, scratch: u32, task: Task) -> u64 {
-    let context: u64 = peek_user(find_slot(tags, task));
-    if context == 0 {
+    if tags.form == form::NONE {
         return 0;
     }
+    let first: u64 = peek_user(find_slot(tags, task));
+    match tags.form {
+        _ if first == 0 => 0,
+        form::CONTEXT => read_context(first, scratch, task),
+        form => read_labels(scratch, first, form, tags.go),
+    }
+}
+
+/// Reads the context at an address, likewise.
+#[inline(always)]
+fn read_context(context: u64, scratch: u32, task: Task) -> u64 {
     let Some(record) = find_record(scratch) else { return 0 };
     // SAFETY: the helper writes as many bytes as are named.
     let failed = unsafe {

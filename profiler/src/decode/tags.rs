@@ -1,5 +1,5 @@
-//! What a thread says that it is doing, as it was in its memory: OpenTelemetry's thread context, or labels
-//! alone ([`TagSetRecord`] has their form).
+//! What a thread says that it is doing, as it was in its memory: OpenTelemetry's thread context, or
+//! labels alone ([`TagSetRecord`] has their form).
 //!
 //! ```text
 //!  0            16         24      25      26       28
@@ -97,8 +97,8 @@ fn read_labels(mut rest: &[u8]) -> Option<Vec<(String, String)>> {
     Some(labels)
 }
 
-/// Splits off a text of this length, of which at most so many bytes are there. What is cut off ends in
-/// `…`.
+/// Splits off a text of this length, of which at most so many bytes are there. What is cut off ends
+/// in `…`.
 fn split_text(rest: &mut &[u8], length: usize, limit: usize) -> Option<String> {
     let held = length.min(limit);
     let (padded, others) = rest.split_at_checked(held.next_multiple_of(8))?;

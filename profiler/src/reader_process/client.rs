@@ -352,8 +352,8 @@ pub(crate) fn describe(held: &OwnedFd, identity: FileIdentity) -> Option<ModuleD
     }
 }
 
-/// Finds variables of threads in a held file, each with the number of the query that asks for it. None are
-/// found if it is not the one that was mapped.
+/// Finds variables of threads in a held file, each with the number of the query that asks for it.
+/// None are found if it is not the one that was mapped.
 pub(crate) fn find_tls_symbols(
     held: &OwnedFd,
     identity: FileIdentity,
@@ -366,8 +366,8 @@ pub(crate) fn find_tls_symbols(
     }
 }
 
-/// Finds where a held program keeps the labels of goroutines. None if it is not in Go, labels nothing, or is
-/// not the one that was mapped.
+/// Finds where a held program keeps the labels of goroutines. None if it is not in Go, labels
+/// nothing, or is not the one that was mapped.
 pub(crate) fn find_goroutine_labels(
     held: &OwnedFd,
     identity: FileIdentity,

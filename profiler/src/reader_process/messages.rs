@@ -111,7 +111,8 @@ pub(super) enum Request {
     Copy { limit: u64 },
     /// Finds variables of threads in the program or library that comes with this, as a name alone.
     FindTlsSymbols { identity: FileIdentity, queries: Vec<TlsQuery> },
-    /// Finds where the program that comes with this, as a name alone, keeps the labels of goroutines.
+    /// Finds where the program that comes with this, as a name alone, keeps the labels of
+    /// goroutines.
     FindGoroutineLabels { identity: FileIdentity },
     /// Finds a function or a probe in the program or library that comes with this, as a name alone.
     FindProbePoints { query: ProbeQuery },

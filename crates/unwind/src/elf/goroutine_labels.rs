@@ -1,4 +1,5 @@
-//! Where a Go program keeps the labels of its goroutines (`runtime/pprof`), as far as its file tells.
+//! Where a Go program keeps the labels of its goroutines (`runtime/pprof`), as far as its file
+//! tells.
 //!
 //! ```text
 //!  .go.buildinfo   which version of Go compiled it: where in the runtime's structures what is
@@ -84,8 +85,8 @@ fn has_setter<'data, R: ReadRef<'data>>(
     let sections = SECTION_NAMES.iter();
     let table = sections.into_iter().find_map(|name| find_section(headers, data, name))?;
     let header = data.read_bytes_at(table.offset, HEADER.min(table.size)).ok()?;
-    // Go 1.18 and later: the magic, six numbers, of which the fourth and fifth are where names begin and
-    // end.
+    // Go 1.18 and later: the magic, six numbers, of which the fourth and fifth are where names
+    // begin and end.
     if !matches!(u32_at(header, 0)?, 0xffff_fff0 | 0xffff_fff1) {
         return None;
     }
@@ -104,8 +105,8 @@ fn parse_build_info(info: &[u8]) -> Option<(u8, u8)> {
     parse_version(text.get(..usize::from(length).min(MAX_VERSION))?)
 }
 
-/// `go1.24.3` is (1, 24), whatever its distributor says behind that. What is not released yet is none:
-/// `go1.24rc1`, `devel go1.25-…`.
+/// `go1.24.3` is (1, 24), whatever its distributor says behind that. What is not released yet is
+/// none: `go1.24rc1`, `devel go1.25-…`.
 fn parse_version(text: &[u8]) -> Option<(u8, u8)> {
     let text = std::str::from_utf8(text).ok()?.strip_prefix("go")?;
     let (major, rest) = text.split_once('.')?;
@@ -117,8 +118,8 @@ fn parse_version(text: &[u8]) -> Option<(u8, u8)> {
 
 /// Where threads have the pointer to what they run.
 ///
-/// A program without C has nothing else there, and need not even say that it has this: the runtime puts
-/// it right below the thread pointer. With C, the symbol tells.
+/// A program without C has nothing else there, and need not even say that it has this: the runtime
+/// puts it right below the thread pointer. With C, the symbol tells.
 fn find_current<'data, R: ReadRef<'data>>(
     headers: &Headers,
     data: LimitedFile<'_, R>,

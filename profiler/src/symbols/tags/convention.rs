@@ -74,8 +74,9 @@ impl Carrier {
     }
 }
 
-/// Where Go 1.x has what: `g.m`, `m.curg` and `g.labels`, as the debug information of each release says
-/// for x86_64 ([runtime2.go](https://github.com/golang/go/blob/go1.19.8/src/runtime/runtime2.go#L407)).
+/// Where Go 1.x has what: `g.m`, `m.curg` and `g.labels`, as the debug information of each release
+/// says for x86_64
+/// ([runtime2.go](https://github.com/golang/go/blob/go1.19.8/src/runtime/runtime2.go#L407)).
 fn find_go_offsets(minor: u8) -> Option<(u64, GoOffsets)> {
     let found = match minor {
         18..=20 => (form::GO_MAP, GoOffsets::new(48, 192, 360)),

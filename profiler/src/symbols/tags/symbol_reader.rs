@@ -1,5 +1,5 @@
-//! Has files searched for the variables, on a thread of its own: a file may be on a server that does not
-//! answer, and that must not hold up the recording.
+//! Has files searched for the variables, on a thread of its own: a file may be on a server that
+//! does not answer, and that must not hold up the recording.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 

@@ -1,9 +1,12 @@
 use std::collections::HashMap;
 
-use offwake_unwind::elf::tls_symbol::{TlsReference, TlsSymbol};
-use profiler_ebpf::tags::TagSource;
+use offwake_unwind::elf::{
+    goroutine_labels::GoroutineLabels,
+    tls_symbol::{TlsReference, TlsSymbol},
+};
+use profiler_ebpf::tags::{TagSource, form};
 
-use super::place::find_source;
+use super::{convention::Carrier, place::find_source};
 use crate::symbols::python::memory::Memory;
 
 /// Memory of words.
@@ -98,4 +101,20 @@ fn another_version_of_a_convention_is_not_believed() {
     assert_eq!(with(7 << 32 | 1), Some((0x10 - 0x30, 0)));
     assert_eq!((with(0), with(2)), (None, None));
     assert_eq!(find(&versioned, &[(BIAS + 40, 77)]), None);
+}
+
+#[test]
+fn labels_of_a_go_that_keeps_them_nobody_knows_where_are_not_read() {
+    let read = |version, current| {
+        let carrier = Carrier::go(GoroutineLabels { version, current })?;
+        let source = carrier.complete(TagSource { offset: -8, ..TagSource::default() });
+        Some((source.form, source.offset, source.go.labels()))
+    };
+    let symbol = || Some(symbol(None));
+    assert_eq!(read(Some((1, 19)), symbol()), Some((form::GO_MAP, -8, 360)));
+    assert_eq!(read(Some((1, 24)), symbol()), Some((form::GO_LIST, -8, 352)));
+    for version in [None, Some((1, 17)), Some((1, 28)), Some((2, 24))] {
+        assert_eq!(read(version, symbol()), None, "{version:?}");
+    }
+    assert_eq!(read(Some((1, 24)), None), None);
 }
