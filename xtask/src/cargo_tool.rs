@@ -13,12 +13,31 @@ use xtask::{command, workspace};
 /// A package of crates.io that brings one subcommand of cargo.
 pub struct CargoTool {
     /// The package's name, as in `cargo-fuzz`; its program has the same name.
-    pub package: &'static str,
+    package: &'static str,
     /// The only version that serves.
-    pub version: &'static str,
+    version: &'static str,
+    /// A feature that its program needs and that is off by default.
+    feature: Option<&'static str>,
+    /// Crates of it that would be too slow without optimisation.
+    optimized: &'static [&'static str],
 }
 
 impl CargoTool {
+    /// The tool of this package, in this version, with its default features.
+    pub const fn new(package: &'static str, version: &'static str) -> Self {
+        Self { package, version, feature: None, optimized: &[] }
+    }
+
+    /// The same tool with one more feature.
+    pub const fn with_feature(self, feature: &'static str) -> Self {
+        Self { feature: Some(feature), ..self }
+    }
+
+    /// The same tool with some of its crates optimised.
+    pub const fn with_optimized(self, crates: &'static [&'static str]) -> Self {
+        Self { optimized: crates, ..self }
+    }
+
     /// A cargo that has this subcommand, which is made first if it isn't there.
     ///
     /// # Errors
@@ -43,10 +62,16 @@ impl CargoTool {
             return Ok(programs);
         }
         let mut install = command::cargo();
-        // It runs for seconds: optimising it would take longer than that.
+        // It runs for seconds: optimising all of it would take longer than that.
         install.env("CARGO_PROFILE_DEV_DEBUG", "false").args(["install", self.package]);
-        install.args(["--version", self.version, "--locked", "--debug", "--force", "--root"]);
-        command::run(install.arg(&folder))?;
+        install.args(["--version", self.version, "--locked", "--debug", "--force"]);
+        if let Some(feature) = self.feature {
+            install.args(["--features", feature]);
+        }
+        for name in self.optimized {
+            install.arg("--config").arg(format!("profile.dev.package.{name}.opt-level=3"));
+        }
+        command::run(install.arg("--root").arg(&folder))?;
         if !self.runs(&programs) {
             bail!("{} was made but does not run", programs.join(self.package).display());
         }

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use crate::cargo_tool::CargoTool;
 use xtask::{command, workspace};
 
-const CARGO_DENY: CargoTool = CargoTool { package: "cargo-deny", version: "0.20.2" };
+const CARGO_DENY: CargoTool = CargoTool::new("cargo-deny", "0.20.2");
 
 /// Whether the advisories were looked at.
 pub enum Advisories {

@@ -15,7 +15,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use crate::cargo_tool::CargoTool;
 use xtask::{apt, command, workspace};
 
-const CARGO_FUZZ: CargoTool = CargoTool { package: "cargo-fuzz", version: "0.13.2" };
+const CARGO_FUZZ: CargoTool = CargoTool::new("cargo-fuzz", "0.13.2");
 
 /// What is fuzzed, and how large an input may be: answers of the processes that parse, a real recording, what one
 /// is made up from, a stack and a small program, and what other programs and users make: programs with

@@ -109,7 +109,7 @@ fn main() -> ExitCode {
         Task::Seeds { count, filter } => {
             seeds::search(count, filter.as_deref()).map(|()| ExitCode::SUCCESS)
         }
-        Task::Package { test: true } => package::test_packages().map(|()| ExitCode::SUCCESS),
+        Task::Package { test: true } => package::test_packages().map(|_packages| ExitCode::SUCCESS),
         Task::Package { test: false } => {
             package::build_packages().map(|_packages| ExitCode::SUCCESS)
         }

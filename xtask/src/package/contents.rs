@@ -9,7 +9,10 @@ use std::{
 use anyhow::{Context as _, ensure};
 use xtask::{command, workspace};
 
-use super::folder;
+use super::{
+    folder,
+    notices::{self, Notices},
+};
 
 /// The files with the programs' debug information, beside the packages.
 pub const DEBUG_FILE: &str = "offwake.debug";
@@ -40,7 +43,12 @@ const COMPLETIONS: [(&str, &str); 3] = [
 /// # Errors
 ///
 /// When a file can't be made.
-pub fn write_files(root: &Path, built: &Path, debug: &str) -> anyhow::Result<()> {
+pub fn write_files(
+    root: &Path,
+    built: &Path,
+    debug: &str,
+    notices: &Notices,
+) -> anyhow::Result<()> {
     let program = root.join("usr/bin/offwake");
     make_parent(&program)?;
     split_program(built, &program, &folder().join(debug))?;
@@ -55,7 +63,8 @@ pub fn write_files(root: &Path, built: &Path, debug: &str) -> anyhow::Result<()>
             .with_context(|| format!("cannot read {name}"))?;
         write_file(&root.join("usr/share/doc/offwake").join(name), &content)?;
     }
-    Ok(())
+    let path = root.join("usr/share/doc/offwake").join(notices::NAME);
+    write_file(&path, notices.text().as_bytes())
 }
 
 /// Splits a program. The names of its functions stay in it: a backtrace and a

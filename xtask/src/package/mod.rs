@@ -9,11 +9,13 @@
 //!   offwake-0.1.0-x86_64-source.tar.gz        for cargo: the source, with the BPF programs compiled
 //!   offwake-0.1.0-x86_64-linux-debug.tar.gz   the debug information of both programs
 //!   SHA256SUMS
+//!   THIRD-PARTY-NOTICES                       what the program contains of others: in each but the debug one
 //!   files/  static/  image/  source/          what they are made of
 //! ```
 
 mod contents;
 mod image;
+mod notices;
 mod source;
 mod trial;
 
@@ -28,21 +30,31 @@ use anyhow::{Context as _, ensure};
 use sha2::{Digest as _, Sha256};
 use xtask::{build, command, workspace};
 
+use self::notices::Notices;
 use crate::cargo_tool::CargoTool;
 
-const CARGO_DEB: CargoTool = CargoTool { package: "cargo-deb", version: "3.8.0" };
-const CARGO_GENERATE_RPM: CargoTool =
-    CargoTool { package: "cargo-generate-rpm", version: "0.21.1" };
+const CARGO_DEB: CargoTool = CargoTool::new("cargo-deb", "3.8.0");
+const CARGO_GENERATE_RPM: CargoTool = CargoTool::new("cargo-generate-rpm", "0.21.1");
 
 /// The version of all packages of the workspace.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What was made.
 pub struct Packages {
     archive: PathBuf,
     deb: PathBuf,
     rpm: PathBuf,
+    image: PathBuf,
     source: PathBuf,
+    debug: PathBuf,
+}
+
+impl Packages {
+    /// All files of a release, without their sums.
+    pub fn all(&self) -> [&Path; 6] {
+        let Self { archive, deb, rpm, image, source, debug } = self;
+        [archive, deb, rpm, image, source, debug].map(PathBuf::as_path)
+    }
 }
 
 /// Builds offwake, and makes the packages.
@@ -57,16 +69,23 @@ pub fn build_packages() -> anyhow::Result<Packages> {
         fs::remove_dir_all(&folder)
             .with_context(|| format!("cannot replace {}", folder.display()))?;
     }
+    let notices = Notices::collect()?;
+    fs::write(folder.join(notices::NAME), notices.text()).context("cannot write the notices")?;
     let files = folder.join("files");
-    contents::write_files(&files, &workspace::offwake_binary()?, contents::DEBUG_FILE)?;
+    let program = workspace::offwake_binary()?;
+    contents::write_files(&files, &program, contents::DEBUG_FILE, &notices)?;
     let static_files = folder.join("static");
-    contents::write_files(&static_files, &build::link_statically()?, contents::STATIC_DEBUG_FILE)?;
-    let machine = format!("offwake-{VERSION}-{}", std::env::consts::ARCH);
-    let archive = pack(&format!("{machine}-linux"), &static_files, &["usr"])?;
+    let program = build::link_statically()?;
+    contents::write_files(&static_files, &program, contents::STATIC_DEBUG_FILE, &notices)?;
+    for files in [&files, &static_files] {
+        notices.check_program(&files.join("usr/bin/offwake"))?;
+    }
+    let archive = pack(&archive_name(), &static_files, &["usr"])?;
     let debug_files = [contents::DEBUG_FILE, contents::STATIC_DEBUG_FILE];
-    let debug = pack(&format!("{machine}-linux-debug"), &folder, &debug_files)?;
+    let debug = pack(&format!("{}-debug", archive_name()), &folder, &debug_files)?;
+    let machine = format!("offwake-{VERSION}-{}", std::env::consts::ARCH);
     let image = image::write(&format!("{machine}-image"), &static_files)?;
-    let source = source::write()?;
+    let source = source::write(&notices)?;
     // Both tools take the files from `files`, as profiler/Cargo.toml lists them.
     let mut deb = CARGO_DEB.cargo()?;
     deb.args(["deb", "--package", "offwake", "--no-build", "--no-strip", "--output"]).arg(&folder);
@@ -78,12 +97,12 @@ pub fn build_packages() -> anyhow::Result<Packages> {
         archive,
         deb: find_package(&folder, "deb")?,
         rpm: find_package(&folder, "rpm")?,
+        image,
         source,
+        debug,
     };
-    let Packages { archive, deb, rpm, source } = &packages;
-    let made = [archive, deb, rpm, &image, source, &debug];
-    write_sums(&folder, &made)?;
-    for path in made {
+    write_sums(&folder, &packages.all())?;
+    for path in packages.all() {
         let megabytes = fs::metadata(path)?.len() / 1_000_000;
         println!("{} ({megabytes} MB)", path.display());
     }
@@ -96,14 +115,22 @@ pub fn build_packages() -> anyhow::Result<Packages> {
 /// # Errors
 ///
 /// When one can't be made, installed or used.
-pub fn test_packages() -> anyhow::Result<()> {
+pub fn test_packages() -> anyhow::Result<Packages> {
     let packages = build_packages()?;
     source::check_programs()?;
-    trial::try_all(&packages)
+    notices::check_packages(&packages)?;
+    trial::try_all(&packages)?;
+    Ok(packages)
 }
 
-fn folder() -> PathBuf {
+/// Where the packages are.
+pub fn folder() -> PathBuf {
     workspace::target().join("package")
+}
+
+/// The name of the static program's archive, without its extension.
+fn archive_name() -> String {
+    format!("offwake-{VERSION}-{}-linux", std::env::consts::ARCH)
 }
 
 /// Packs files and folders of `parent` into an archive of this name. The same files give the same
@@ -138,7 +165,7 @@ fn find_package(folder: &Path, extension: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Writes what `sha256sum --check` reads.
-fn write_sums(folder: &Path, paths: &[&PathBuf]) -> anyhow::Result<()> {
+fn write_sums(folder: &Path, paths: &[&Path]) -> anyhow::Result<()> {
     let mut sums = String::new();
     for path in paths {
         let content = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;

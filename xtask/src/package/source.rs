@@ -5,6 +5,7 @@
 //! offwake-0.1.0/
 //!   …                     the files of the repository, as they are here
 //!   prebuilt/DIGEST.o     the programs, named by the digest of the files that they were compiled from
+//!   THIRD-PARTY-NOTICES   what they, and what cargo makes of the source, contain of others
 //! ```
 //!
 //! The build script of `offwake` computes the digest of the files that it sees, and refuses the programs if
@@ -19,14 +20,18 @@ use std::{
 use anyhow::{Context as _, ensure};
 use xtask::{command, kernel_half, source_digest, workspace};
 
-use super::{VERSION, folder, pack};
+use super::{
+    VERSION, folder,
+    notices::{self, Notices},
+    pack,
+};
 
 /// Packs the source.
 ///
 /// # Errors
 ///
 /// When a file can't be made, or a file that git ignores is among those that programs are compiled from.
-pub fn write() -> anyhow::Result<PathBuf> {
+pub fn write(notices: &Notices) -> anyhow::Result<PathBuf> {
     let name = format!("offwake-{VERSION}");
     let parent = folder().join("source");
     let copy = parent.join(&name);
@@ -46,6 +51,7 @@ pub fn write() -> anyhow::Result<PathBuf> {
     fs::create_dir_all(copy.join(source_digest::PREBUILT))
         .and_then(|()| fs::copy(&object, &prebuilt))
         .with_context(|| format!("cannot copy {} to {}", object.display(), prebuilt.display()))?;
+    fs::write(copy.join(notices::NAME), notices.text()).context("cannot write the notices")?;
     pack(&format!("{name}-{arch}-source"), &parent, &[&name])
 }
 

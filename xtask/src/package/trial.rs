@@ -54,6 +54,7 @@ test -s /tmp/report.txt
 zcat /usr/share/man/man1/offwake-profile.1.gz | grep -q '^.SH SYNOPSIS'
 bash -c '. /usr/share/bash-completion/completions/offwake && complete -p offwake' > /dev/null
 grep -q '^ExecStart=/usr/bin/offwake' /usr/lib/systemd/system/offwake.service
+grep -q '^aya [0-9]' /usr/share/doc/offwake/THIRD-PARTY-NOTICES
 "#;
 
 /// Removing the package leaves no file of it. The folder of its documents stays if rpm removes it.
@@ -133,7 +134,7 @@ enum System {
 ///
 /// When one can't be installed, or what it installs does not work.
 pub fn try_all(packages: &Packages) -> anyhow::Result<()> {
-    let Packages { archive, deb, rpm, source } = packages;
+    let Packages { archive, deb, rpm, source, .. } = packages;
     let needed = ["busybox-static", "debootstrap", "iproute2"];
     apt::install(&needed.map(str::to_owned))?;
     python::install_debians()?;
