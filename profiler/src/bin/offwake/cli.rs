@@ -169,12 +169,12 @@ pub struct Record {
     #[arg(long, value_name = "TIME|BYTES", value_parser = parse_keep)]
     pub keep: Option<Retention>,
 
-    /// Write a snapshot when a thread of the target was blocked for longer than this: wait>200ms,
-    /// or wait>200ms,comm=NAME for threads of that name. Open waits count too; offwake notices them
-    /// within 1s after TIME, or within half of TIME if that is longer. A wait from before the
-    /// recording counts from its start. Without comm, idle threads that wait for work trigger as
-    /// well, unless they have waited since before the recording. May be given several times. The
-    /// next snapshot comes no sooner than one --keep time later (10s if --keep is a size)
+    /// Write a snapshot when a thread of the target was blocked for too long: 'wait>200ms', or
+    /// 'wait>200ms,comm=worker' for threads named worker. Name the threads: otherwise idle threads
+    /// that wait for work trigger too, unless they have waited since before the recording. A wait
+    /// that has not ended triggers within 1s after TIME, or within half of TIME if that is longer; one
+    /// from before the recording counts from the start of the recording. Repeatable. The next
+    /// snapshot comes one --keep time later at the earliest (10s if --keep is a size)
     #[arg(long, value_name = "wait>TIME[,comm=NAME]", value_parser = parse_trigger, requires = "keep")]
     pub trigger: Vec<Trigger>,
 
@@ -298,8 +298,8 @@ pub struct RecordingArguments {
     #[command(flatten)]
     pub target: TargetArguments,
 
-    /// With --container: wait until the container runs. When it restarts, or another container
-    /// takes its name, continue with that one
+    /// Keep recording --container across restarts: wait until it runs, and continue with the next
+    /// container of that name when it ends
     #[arg(long, requires = "container")]
     pub follow: bool,
 
@@ -308,8 +308,8 @@ pub struct RecordingArguments {
     #[arg(long, conflicts_with_all = ["tid", "cgroup", "container", "all"])]
     pub no_inherit: bool,
 
-    /// Command to run and to profile, from its first instruction on. With another target, the
-    /// command is not profiled: recording lasts as long as it runs
+    /// Command to run and profile from its first instruction to its end, as in `-- make -j2`. With
+    /// another target, as in `-p 4242 -- ./load-test`, that target is profiled while the command runs
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 

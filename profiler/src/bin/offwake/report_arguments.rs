@@ -80,9 +80,8 @@ pub struct ReportArguments {
     #[command(flatten)]
     pub pictures: PictureArguments,
 
-    /// Leave out: idle (waits for the next request: event loops, pools, accept); external and
-    /// unattributed (such parts of waits; only in flame graphs and folded stacks). The ledger keeps
-    /// everything
+    /// Waits to leave out, as in --hide idle,external. idle is left out of every output, external and
+    /// unattributed only of flame graphs and folded stacks. The ledger keeps everything
     #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',')]
     pub hide: Vec<Hide>,
 
@@ -156,7 +155,7 @@ impl ReportArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flame graphs and folded stacks")]
 pub struct PictureArguments {
-    /// How far to follow each wait
+    /// How much of each chain of wakers to draw
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Flame::Chain)]
     pub flame: Flame,
 
@@ -166,8 +165,7 @@ pub struct PictureArguments {
     #[arg(long, value_name = "WHAT", default_value = "thread")]
     pub by: By,
 
-    /// Turn the graph round: start with the culprits, what the time went to, and show below them
-    /// whom they kept waiting
+    /// Start with the causes instead of the waiting threads: each cause, and whom it kept waiting
     #[arg(long)]
     pub reverse: bool,
 
@@ -225,11 +223,11 @@ pub enum Frames {
 /// How far a flame graph goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Flame {
-    /// The whole chain: the wait, its waker, what that waker waited for, … and where the time went.
+    /// The whole chain: the wait, its waker, what that one waited for, and so on to the cause.
     Chain,
-    /// The wait and its waker.
+    /// The waiting thread's stack and its waker's, as bcc's offwaketime.
     OffWake,
-    /// Only the wait.
+    /// Only the waiting thread's stack, as bcc's offcputime.
     OffCpu,
 }
 
@@ -266,11 +264,11 @@ impl FromStr for By {
 /// What can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Hide {
-    /// Waits for the next request.
+    /// Waits of threads without work: event loops, pools, accept.
     Idle,
-    /// Timers, disks, the network, devices.
+    /// Parts of waits for timers, disks, the network, devices.
     External,
-    /// Time whose cause is unknown.
+    /// Parts of waits whose cause is unknown.
     Unattributed,
 }
 

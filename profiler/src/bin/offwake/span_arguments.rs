@@ -43,8 +43,8 @@ pub struct SpanArguments {
     #[arg(long, value_name = "N", default_value_t = SpanLimits::default().max_spans)]
     pub max_spans: u32,
 
-    /// Waits for the answer to a request always become spans; other waits do from this length on. A
-    /// bare number is microseconds
+    /// Shortest wait that becomes a span: 1ms, or 50 for 50 us. A wait for the answer to a request
+    /// always becomes one
     #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "10us")]
     pub span_min: Nanos,
 

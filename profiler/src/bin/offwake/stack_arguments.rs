@@ -19,19 +19,20 @@ pub struct StackArguments {
     #[arg(long, value_enum, default_value_t = Unwind::Auto)]
     pub unwind: Unwind,
 
-    /// Share of each CPU's time that stack walks and copies may take (3%, 0.5%, none). A wait
-    /// beyond it gets no stack, and is counted [default: 3% with --stacks cached, none with
-    /// --stacks exact]
+    /// Limit for the cost of stacks: the share of each CPU's time that walking and copying them may
+    /// take (3%, 0.5%, none). Waits above the limit have no stack; the report says how many
+    /// [default: 3% with --stacks cached, none with --stacks exact]
     #[arg(long, value_name = "PERCENT", value_parser = parse_budget)]
     pub budget: Option<BudgetArgument>,
 
-    /// Verify 1 in N cached stacks by capturing it anyway (at most about 200 per second, per thread
-    /// and kind of stack); 1 verifies every one
+    /// Check the stack cache: for 1 in N stacks from the cache, take the real stack too and compare
+    /// (1 checks every stack). The summary says how many agreed. Limit: about 200 checks per second
+    /// for the user stacks of a thread, and as many for its kernel stacks
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub check_stacks: u32,
 
-    /// How many distinct stacks the BPF programs remember as sent already. They send any other
-    /// stack again each time it occurs
+    /// How many different stacks to remember, so that each is taken out of the kernel only once. Any
+    /// further stack is sent again each time it occurs, which costs CPU time
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     pub max_stacks: u32,
 
