@@ -13,6 +13,7 @@ mod links;
 mod msrv;
 mod package;
 mod privileged_tests;
+mod release;
 mod run;
 mod seeds;
 mod test;
@@ -89,6 +90,12 @@ enum Task {
         #[arg(long)]
         test: bool,
     },
+    /// Check that everything is ready for a release of this commit's tag, and make its files
+    Release {
+        /// Say what is not ready instead of refusing, and do not try the packages on bare systems
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Take what the golden tests and the programs are now as what they shall be
     Bless,
 }
@@ -113,6 +120,8 @@ fn main() -> ExitCode {
         Task::Package { test: false } => {
             package::build_packages().map(|_packages| ExitCode::SUCCESS)
         }
+        Task::Release { dry_run: true } => release::rehearse().map(|()| ExitCode::SUCCESS),
+        Task::Release { dry_run: false } => release::release().map(|()| ExitCode::SUCCESS),
         Task::Bless => bless::bless().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

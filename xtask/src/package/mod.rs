@@ -13,6 +13,7 @@
 //!   files/  static/  image/  source/          what they are made of
 //! ```
 
+mod binstall;
 mod contents;
 mod image;
 mod notices;
@@ -81,6 +82,7 @@ pub fn build_packages() -> anyhow::Result<Packages> {
         notices.check_program(&files.join("usr/bin/offwake"))?;
     }
     let archive = pack(&archive_name(), &static_files, &["usr"])?;
+    binstall::check(&archive)?;
     let debug_files = [contents::DEBUG_FILE, contents::STATIC_DEBUG_FILE];
     let debug = pack(&format!("{}-debug", archive_name()), &folder, &debug_files)?;
     let machine = format!("offwake-{VERSION}-{}", std::env::consts::ARCH);
