@@ -31,6 +31,7 @@ use offwake_unwind::{
 };
 
 use super::{
+    demangle::demangle,
     detail::{AddressForm, Detail, Knowledge},
     go,
     mapping_symbols::{Found, FunctionSymbols, Marks},
@@ -268,7 +269,8 @@ impl Lookup<'_> {
             .enable_auto_reload(false)
             .enable_code_info(self.depth == Depth::Dwarf)
             .enable_inlined_fns(self.depth == Depth::Dwarf)
-            .enable_demangling(true)
+            // See `demangle`.
+            .enable_demangling(false)
             .build();
         for some in wanted.chunks(AT_ONCE) {
             let addresses: Vec<_> = some.iter().map(|wanted| wanted.at).collect();
@@ -296,7 +298,7 @@ impl Lookup<'_> {
             let source = || Some(place?.to_path().to_string_lossy().into_owned());
             let name = match self.toolchain {
                 Toolchain::Go => cut_name(&go::readable_name(name)),
-                Toolchain::Other => cut_name(&rust_paths::qualify(name, source)),
+                Toolchain::Other => cut_name(&rust_paths::qualify(&demangle(name), source)),
             };
             let place = place.filter(|_| self.detail == Detail::Lines);
             Function {

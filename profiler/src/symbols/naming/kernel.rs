@@ -18,7 +18,7 @@ use offwake_recording::{
     loss::{Diagnostics, count},
 };
 
-use super::{mapping_symbols::Marks, names::NameTable};
+use super::{demangle::demangle, mapping_symbols::Marks, names::NameTable};
 use crate::symbols::{
     address_spaces::kernel::FIRST_ADDRESS, frame_table::UnnamedFrame, name_limit::cut_name,
 };
@@ -56,7 +56,10 @@ pub(crate) fn name_frames(
         {
             match marks.is_some_and(|marks| marks.has_name(symbol.name.as_bytes())) {
                 true => at_marks.push((wanted.at, wanted.frame)),
-                false => names.set(wanted.frame, vec![Function::named(cut_name(&symbol.name))]),
+                false => {
+                    let name = cut_name(&demangle(&symbol.name));
+                    names.set(wanted.frame, vec![Function::named(name)]);
+                }
             }
         }
     }
@@ -68,7 +71,7 @@ pub(crate) fn name_frames(
         let found = find_functions(BufReader::new(kallsyms), marks, &addresses);
         for ((_, frame), name) in at_marks.into_iter().zip(found) {
             if let Some(name) = name {
-                names.set(frame, vec![Function::named(cut_name(&name))]);
+                names.set(frame, vec![Function::named(cut_name(&demangle(&name)))]);
             }
         }
     }

@@ -12,6 +12,7 @@
 mod client;
 mod debug_files;
 mod debuginfod;
+mod demangle;
 mod detail;
 pub(crate) mod elf_names;
 mod go;
