@@ -2,12 +2,12 @@
 
 use offwake_analysis::filter::Filter;
 use offwake_recording::{
-    Recording, Wait, WakeContext,
-    units::{Nanos, Tid},
+    Recording, Scope, SummedWaits, ThreadKind, Wait, WakeContext,
+    units::{Cpu, Nanos, Tgid, Tid},
 };
 
 use crate::{
-    draw::{TICK, edit, live, recording},
+    draw::{TICK, at, edit, live, recording},
     fixtures::{EPOLL_WAIT, kernel, syscall, user},
     golden::report as build_report,
 };
@@ -75,6 +75,33 @@ fn a_loop_that_has_something_to_do_at_a_timeout_sleeps_until_then() {
     // It polls elsewhere.
     let work = work_of_9(client_of_a_loop(|polls| polls[3].user_stack = polls[3].kernel_stack));
     assert!(work <= 20, "{work} ms");
+}
+
+#[test]
+fn where_waits_are_missing_nobody_knows_whom_a_loop_woke() {
+    let mut narrow = client_of_a_loop(|_| {});
+    narrow.meta.scope = Scope::Target;
+    let mut summed = client_of_a_loop(|_| {});
+    summed.summed.push(SummedWaits {
+        tid: Tid(60),
+        tgid: Tgid(60),
+        kind: ThreadKind::User,
+        in_target: false,
+        seq: 5,
+        waits: 2,
+        preemptions: 0,
+        from: at(10),
+        until: at(20),
+        off_cpu: Cpu(0),
+        on_cpu: Cpu(0),
+        blocked: Nanos(2 * TICK),
+        runnable: Nanos(0),
+        longest: Nanos(TICK),
+    });
+    for recording in [narrow, summed] {
+        let work = work_of_9(recording);
+        assert!(work <= 21, "{work} ms");
+    }
 }
 
 /// It counts timeouts, and what 9 has to say is of no use to it.

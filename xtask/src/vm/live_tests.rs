@@ -78,7 +78,7 @@ const fn test_on_oldest(program: &'static str, name: &'static str) -> LiveTest {
 }
 
 /// The tests in the order in which they run, each with the part of the kernel that it is about.
-pub const TESTS: [LiveTest; 22] = [
+pub const TESTS: [LiveTest; 21] = [
     // What is kept for each CPU that is there, and that may come.
     LiveTest {
         guests: Guests::All,
@@ -114,14 +114,6 @@ pub const TESTS: [LiveTest; 22] = [
     // CPU quotas, which are seen in another way before 6.18.
     test("quotas", "a_thread_under_a_quota_is_throttled_by_it"),
     test_on_oldest("quotas", "a_client_of_a_throttled_server_waits_for_the_quota"),
-    // I/O limits, which have other files in v1.
-    LiveTest {
-        files: Files::OnDisk,
-        ..test(
-            "disks",
-            "who_reads_as_often_as_its_cgroup_may_waits_at_that_limit_and_its_neighbour_does_not",
-        )
-    },
     // Maps and rings.
     test_on_oldest("loss", "a_ring_that_is_full_is_counted_and_dated"),
     test("loss", "without_task_storage_a_map_stands_in"),
@@ -213,7 +205,7 @@ mod tests {
     fn a_newer_kernel_runs_some_of_them_unless_somebody_asks_for_it() {
         let count = |selection| select(Release::new(6, 12), Cpus::USUAL, selection).count();
         assert_eq!(count(Selection::All), TESTS.len() - 1);
-        assert_eq!(count(Selection::WithinTests), 10);
+        assert_eq!(count(Selection::WithinTests), 9);
     }
 
     #[test]

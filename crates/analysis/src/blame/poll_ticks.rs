@@ -22,13 +22,13 @@
 //!           |                   ^ timeout, wakes X    ^ X     is a sleep, the second a wait for X
 //! ```
 //!
-//! It holds for waits on chains alone. To the loop itself, whoever comes after a timeout was not waited for:
-//! it had nothing to do.
+//! It holds for waits on chains alone: to the loop itself, whoever comes after a timeout was not waited for, as
+//! it had nothing to do. And only where the waits of all threads were recorded, each by itself.
 
 use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
-    FileId, Recording, StackRef,
+    FileId, Recording, Scope, StackRef,
     units::{Nanos, Tid, Timestamp},
 };
 use rayon::prelude::*;
@@ -57,6 +57,10 @@ impl PollTicks {
         timeline: &Timeline,
         patterns: &[PatternAnalysis],
     ) -> Self {
+        // Of some threads, nobody saw whether the loop woke them.
+        if recording.meta.scope != Scope::Machine || !recording.summed.is_empty() {
+            return Self::default();
+        }
         let waits = &recording.waits;
         let ticking: HashSet<Tid> = (waits.patterns().iter().zip(patterns))
             .filter(|(_, analysis)| is_tick(analysis))
