@@ -89,15 +89,19 @@ pub(crate) fn parse_all_mounts(mountinfo: &[u8]) -> Vec<Mount> {
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let text = |field: &[u8]| String::from_utf8_lossy(&unescape(field)).into_owned();
     let mut fields = line.split(|&byte| byte == b' ').skip(2);
-    let device = std::str::from_utf8(fields.next()?).ok()?;
-    let (major, minor) = device.split_once(':')?;
-    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    let device = parse_device_number(std::str::from_utf8(fields.next()?).ok()?)?;
     let (root, mount_point) = (text(fields.next()?), text(fields.next()?));
     let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
     let (kind, source, options) = (rest.next()?, rest.next()?, rest.next()?);
-    let device = major.checked_mul(1 << 20)?.checked_add(minor)?;
     let (kind, source, options) = (text(kind), text(source), text(options));
     Some(Mount { device, root, mount_point, kind, source, options })
+}
+
+/// Parses `8:0`, as mountinfo and the files of cgroups name a device, into the kernel's number of it.
+pub(crate) fn parse_device_number(text: &str) -> Option<u32> {
+    let (major, minor) = text.split_once(':')?;
+    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
+    major.checked_mul(1 << 20)?.checked_add(minor)
 }
 
 /// mountinfo writes space, tab, newline and backslash as `\` and three octal digits.

@@ -290,7 +290,7 @@ fn parse_v2(text: &[u8], names: [&str; 4]) -> ByDevice {
     let text = String::from_utf8_lossy(text);
     let lines = text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
-        let device = parse_device(words.next()?)?;
+        let device = cgroup2::parse_device_number(words.next()?)?;
         let mut amounts = IoAmounts::default();
         for (name, value) in words.filter_map(|word| word.split_once('=')) {
             if let Some(n) = names.iter().position(|&known| known == name) {
@@ -308,20 +308,13 @@ fn parse_v1(text: &[u8], kind: Option<&str>) -> HashMap<u32, u64> {
     let text = String::from_utf8_lossy(text);
     let lines = text.lines().filter_map(|line| {
         let mut words = line.split_ascii_whitespace();
-        let device = parse_device(words.next()?)?;
+        let device = cgroup2::parse_device_number(words.next()?)?;
         match kind {
             Some(kind) if words.next()? != kind => None,
             _ => Some((device, words.next()?.parse().ok()?)),
         }
     });
     lines.filter(|&(_, amount)| amount > 0).collect()
-}
-
-/// Parses `8:0` into the kernel's number of a device.
-fn parse_device(text: &str) -> Option<u32> {
-    let (major, minor) = text.split_once(':')?;
-    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
-    major.checked_mul(1 << 20)?.checked_add(minor)
 }
 
 /// Parses any bytes as each of a cgroup's files, for the fuzzer.
