@@ -4,14 +4,14 @@
  * `labelled.c`. How a thread waits says what is true: `nanosleep` while its label `route` is
  * `/checkout`, `ppoll` while it is `/cart`, `poll` while it has none. */
 #define _GNU_SOURCE
-#include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "labelled_waits.h"
 
 #ifdef FILLER
 /* More than there is room for near the thread pointer: the library gets blocks of its own. */
@@ -47,20 +47,6 @@ static struct text text(const char *bytes) {
 
 static struct label label(const char *key, const char *value) {
     return (struct label){text(key), text(value)};
-}
-
-static void waits_for_checkout(void) {
-    struct timespec time = {0, 1000000};
-    nanosleep(&time, NULL);
-}
-
-static void waits_for_cart(void) {
-    struct timespec time = {0, 1000000};
-    ppoll(NULL, 0, &time, NULL);
-}
-
-static void waits_without(void) {
-    poll(NULL, 0, 1);
 }
 
 /* Two routes in turn, and nothing in between: no set, an empty one, or one whose only label is being

@@ -4,14 +4,14 @@
  * How a thread waits says what is true: `nanosleep` while its label `route` is `/checkout`, `ppoll`
  * while it is `/cart`, `poll` while it has none. */
 #define _GNU_SOURCE
-#include <poll.h>
 #include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "labelled_waits.h"
 
 #ifndef VERSION
 #define VERSION "go1.24.1"
@@ -66,20 +66,6 @@ static struct text text(const char *bytes) {
 
 static struct label label(const char *key, const char *value) {
     return (struct label){text(key), text(value)};
-}
-
-static void waits_for_checkout(void) {
-    struct timespec time = {0, 1000000};
-    nanosleep(&time, NULL);
-}
-
-static void waits_for_cart(void) {
-    struct timespec time = {0, 1000000};
-    ppoll(NULL, 0, &time, NULL);
-}
-
-static void waits_without(void) {
-    poll(NULL, 0, 1);
 }
 
 /* Two routes in turn. In between there is no goroutine, or one without labels, or nothing of Go. */
