@@ -9,13 +9,14 @@ use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedChild, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks,
     ClosedBy, CpuQuota, DetailStep, DetailStretch, DeviceKind, DiskUse, End, FileId, FileKind,
-    Filesystem, Frame, FrameId, Function, FuseServer, InterruptInfo, IoAmounts, IoLimit, LockKind,
-    LockOwner, Marker, MarkerKind, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds,
-    PipeHolder, PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile, Sample, Scope, Segment,
-    SocketEnd, SocketRole, SpanId, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread,
-    SummedWaits, Syscall, SyscallTable, SystemVector, TagChange, TagName, TagSet, TagSetId,
-    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle,
-    TraceId, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
+    FileLockEvent, FileLockEventKind, Filesystem, Frame, FrameId, Function, FuseServer,
+    InterruptInfo, IoAmounts, IoLimit, LockKind, LockOwner, Marker, MarkerKind, Meta, Module,
+    ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PollEvents, Preemption,
+    ProcessInfo, QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd, SocketRole, SpanId,
+    Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall,
+    SyscallTable, SystemVector, TagChange, TagName, TagSet, TagSetId, TaskState, ThreadEvent,
+    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, TraceId, Unanswered,
+    UnansweredKind, Wait, Wake, WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -69,6 +70,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         disk_uses: many(u, 3, disk_use)?,
         io_limits: many(u, 3, io_limit)?,
         markers: many(u, 8, marker)?,
+        file_lock_events: many(u, 6, file_lock_event)?,
         tag_sets: many(u, 3, tag_set)?,
         tag_changes: many(u, 8, tag_change)?,
         tag_names: many(u, 2, |u| {
@@ -132,6 +134,21 @@ fn file_lock(u: Bytes) -> Result<AwaitedFileLock> {
         inode: any_or(u, |u| Ok(small(u)?.into()))?,
         waiter: maybe(u, |u| Ok(Tgid(small(u)?)))?,
         holder: maybe(u, holder)?,
+    })
+}
+
+fn file_lock_event(u: Bytes) -> Result<FileLockEvent> {
+    Ok(FileLockEvent {
+        at: time(u)?,
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        kind: choose(
+            u,
+            &[FileLockEventKind::Refused, FileLockEventKind::Released, FileLockEventKind::Acquired],
+        )?,
+        holder: maybe(u, |u| Ok(Tgid(small(u)?)))?,
+        device: u32::from(any::<bool>(u)?),
+        inode: u64::from(any::<bool>(u)?),
     })
 }
 

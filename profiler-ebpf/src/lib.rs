@@ -15,6 +15,7 @@
 //! | [`loss`], [`stack_counts`] | counters: what was lost, and how stacks were obtained |
 //! | [`detail`], [`run_costs`] | how much detail is recorded, and what the programs cost |
 //! | [`marker`] | what programs mark in their own code |
+//! | [`file_lock`] | who was refused a lock on a file, and who had it |
 //! | [`disk_use`] | how much each process reads from block devices, and writes to them |
 //! | [`run_queue_clock`] | how the scheduler's clock is compared with that of the records |
 //! | [`code_epoch`] | when a return address may begin to stand for other code |
@@ -30,6 +31,7 @@ pub mod code_epoch;
 pub mod config;
 pub mod detail;
 pub mod disk_use;
+pub mod file_lock;
 pub mod loss;
 pub mod marker;
 pub mod offsets;

@@ -65,6 +65,10 @@ pub enum Loss {
     TagsRefused = 26,
     /// Of a thread's labels, some had no room or were cut off.
     LabelsCut = 27,
+    /// The record of a file lock found no room in the ring.
+    RingFullFileLock = 28,
+    /// What happened to file locks beyond [`MAX_PER_SECOND`](crate::file_lock::MAX_PER_SECOND).
+    FileLockOverRate = 29,
 }
 
 /// The loss of a record that found no room in its ring.
@@ -114,7 +118,7 @@ impl RingLoss {
 }
 
 /// How many kinds of loss there are.
-pub const LOSS_KINDS: usize = 28;
+pub const LOSS_KINDS: usize = 30;
 
 /// One CPU's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +140,6 @@ impl Default for LossCounters {
 
 const _: () = {
     assert!(size_of::<LossCounters>() == (LOSS_KINDS + 2) * 8);
-    assert!(Loss::LabelsCut as usize + 1 == LOSS_KINDS);
+    assert!(Loss::FileLockOverRate as usize + 1 == LOSS_KINDS);
     assert!(RingLoss::MASK < LOSS_KINDS);
 };

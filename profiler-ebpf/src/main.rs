@@ -22,6 +22,7 @@
 //! | `irq_work_entry`, `irq_work_exit` | `enter_system`, `leave_system` |
 //! | `clock`, a perf event | `sample::on_clock_tick` |
 //! | `block_bio_queue`, `writeback_dirty_folio` | `disk_use::on_submit`, `on_dirty_folio` |
+//! | `posix_lock_inode` | `file_lock::on_lock` |
 //! | `faccessat2`, a function, else `sys_enter` | `marker::on_faccessat2` |
 //! | `marker_probe`, wherever the user says | `marker::on_probe` |
 //! | `tg_throttle_down`, `tg_unthrottle_up`, functions | `throttle::on_throttle`, `on_unthrottle` |
@@ -43,6 +44,7 @@
 //! - `tg_throttle_down` and `tg_unthrottle_up` keep when CPU quotas were used up and refilled.
 //! - `block_bio_queue` and `writeback_dirty_folio` count what each process reads from block devices,
 //!   and writes to them.
+//! - `posix_lock_inode` sends who was refused a lock on a file, who had it, and who had it next.
 //! - `faccessat2` or `sys_enter` sends the markers that programs set in their own code, and
 //!   `marker_probe` those that functions and probes of programs are.
 //! - `clock` sends the stacks of the thread that is on the CPU.
@@ -78,8 +80,8 @@ mod entry {
     use profiler_ebpf::{marker::FACCESSAT2, record::system_vector, run_costs::Group};
 
     use crate::programs::{
-        code_epoch, disk_use, interrupt_context, lifecycle, marker, run_costs, sample, survey,
-        switch,
+        code_epoch, disk_use, file_lock, interrupt_context, lifecycle, marker, run_costs, sample,
+        survey, switch,
         task::{Registers, Task},
         throttle, waking,
     };
@@ -154,6 +156,16 @@ mod entry {
     #[btf_tracepoint(function = "writeback_dirty_folio")]
     fn writeback_dirty_folio(ctx: BtfTracePointContext) -> i32 {
         run_costs::sample(Group::Disk, || disk_use::on_dirty_folio(ctx.arg(0), ctx.arg(1)));
+        0
+    }
+
+    /// `(struct inode *inode, struct file_lock *fl, int ret)`:
+    /// <https://github.com/torvalds/linux/blob/v6.12/include/trace/events/filelock.h#L109>
+    #[btf_tracepoint(function = "posix_lock_inode")]
+    fn posix_lock_inode(ctx: BtfTracePointContext) -> i32 {
+        run_costs::sample(Group::FileLock, || {
+            file_lock::on_lock(ctx.arg(0), ctx.arg(1), ctx.arg::<u64>(2) as i32)
+        });
         0
     }
 

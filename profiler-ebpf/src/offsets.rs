@@ -111,6 +111,55 @@ pub struct Offsets {
     pub epoll: EpollOffsets,
     /// Where the kernel keeps what is read from disks, and written to them.
     pub disk: DiskOffsets,
+    /// Where a file has the locks that processes have on it.
+    pub file_lock: FileLockOffsets,
+}
+
+/// Byte offsets of what the kernel keeps of locks on files
+/// ([`struct file_lock`](https://github.com/torvalds/linux/blob/v6.12/include/linux/filelock.h#L88)). All
+/// are [`NO_OFFSET`] in a kernel that is built without `CONFIG_FILE_LOCKING`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct FileLockOffsets {
+    /// `inode::i_flctx`
+    pub inode_locks: u32,
+    /// `file_lock_context::flc_posix`
+    pub locks_of_processes: u32,
+    /// `file_lock::c.flc_list`, until 6.8 `fl_list`
+    pub link: u32,
+    /// `file_lock::c.flc_owner`, until 6.8 `fl_owner`
+    pub owner: u32,
+    /// `file_lock::c.flc_flags`, until 6.8 `fl_flags`
+    pub flags: u32,
+    /// `file_lock::c.flc_type`, until 6.8 `fl_type`
+    pub access: u32,
+    /// `file_lock::c.flc_pid`, until 6.8 `fl_pid`
+    pub process: u32,
+    /// `file_lock::fl_start`
+    pub first_byte: u32,
+    /// `file_lock::fl_end`
+    pub last_byte: u32,
+}
+
+impl FileLockOffsets {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        inode_locks: NO_OFFSET,
+        locks_of_processes: NO_OFFSET,
+        link: NO_OFFSET,
+        owner: NO_OFFSET,
+        flags: NO_OFFSET,
+        access: NO_OFFSET,
+        process: NO_OFFSET,
+        first_byte: NO_OFFSET,
+        last_byte: NO_OFFSET,
+    };
+}
+
+impl Default for FileLockOffsets {
+    fn default() -> Self {
+        Self::UNKNOWN
+    }
 }
 
 /// Byte offsets of what tells how much is read from a block device, and written to it. All are
@@ -296,4 +345,4 @@ impl QuotaOffsets {
     };
 }
 
-const _: () = assert!(size_of::<Offsets>() == 91 * 4);
+const _: () = assert!(size_of::<Offsets>() == 100 * 4);

@@ -48,6 +48,8 @@ pub mod kind {
     pub const MARKER: u16 = 12;
     /// [`TagSetRecord`](crate::tags::TagSetRecord) of labels alone
     pub const LABEL_SET: u16 = 13;
+    /// [`FileLockRecord`](crate::file_lock::FileLockRecord)
+    pub const FILE_LOCK: u16 = 14;
 }
 
 /// In what context a wake was made ([`Wake::context`]).

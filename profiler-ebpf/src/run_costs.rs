@@ -23,10 +23,12 @@ pub enum Group {
     Disk = 6,
     /// The program that records markers. Calls that are none are not counted.
     Marker = 7,
+    /// The program at requests for locks on files.
+    FileLock = 8,
 }
 
 /// How many groups there are.
-pub const GROUPS: usize = 8;
+pub const GROUPS: usize = 9;
 
 /// After so many runs of a frequent program, on average, one is timed; a power of two.
 pub const TIMED_ONE_IN: u32 = 64;
@@ -65,6 +67,6 @@ pub struct RunCosts {
 
 const _: () = {
     assert!(size_of::<RunCosts>() == GROUPS * 40);
-    assert!(Group::Marker as usize + 1 == GROUPS);
+    assert!(Group::FileLock as usize + 1 == GROUPS);
     assert!(TIMED_ONE_IN.is_power_of_two());
 };

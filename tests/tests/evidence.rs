@@ -6,9 +6,9 @@ use std::{collections::HashMap, fs};
 
 use anyhow::{Result, ensure};
 use offwake_recording::{
-    Begin, End, FileId, OpenFile, Phase, Recording, SocketEnd, SocketRole, ThreadEventReason,
-    stream,
-    units::{Tid, Timestamp},
+    Begin, End, FileId, FileLockEventKind, OpenFile, Phase, Recording, SocketEnd, SocketRole,
+    ThreadEventReason, stream,
+    units::{Tgid, Tid, Timestamp},
 };
 use offwake_tests::{
     case::{WINDOW, duration_argument},
@@ -189,6 +189,58 @@ fn the_socket_that_an_epoll_was_woken_through_is_known_with_both_its_ends() -> R
         ensure!(asking.remote == serving.local && !serving.local.is_empty(), "{asking:?}");
         ensure!(asking.local == serving.remote, "{asking:?} {serving:?}");
         drop(workload);
+    }
+    Ok(())
+}
+
+/// Whoever is refused the lock is refused it by the one that has it, and each change of hands is seen.
+#[test]
+fn who_has_a_file_lock_is_known_whenever_somebody_is_refused_it() -> Result<()> {
+    let workload = Workload::start("file-lock-polled")?;
+    let recording = record(&workload)?;
+    let player = |role: &str| workload.role(role).cloned();
+    let (one, other, asks) = (player("one")?, player("other")?, player("asks")?);
+    let truth = workload.stop()?;
+    let holds: Vec<(Tgid, Interval)> = [(&one, "one"), (&other, "other")]
+        .into_iter()
+        .flat_map(|(player, role)| {
+            let all = truth.roles[role].intervals(Activity::Work);
+            all.into_iter().map(|held| (Tgid(player.pid), held))
+        })
+        .collect();
+    // At its edges, a log is off by whatever lies between a clock's reading and a call.
+    let holder_at = |at: Timestamp| {
+        let mut all = holds.iter().filter(|(_, held)| held.start_ns < at.0 && at.0 < held.end_ns);
+        all.next().map(|(holder, _)| *holder)
+    };
+    let events = &recording.file_lock_events;
+    let mut counts = HashMap::<(FileLockEventKind, bool), u32>::new();
+    for event in events {
+        let holder = holder_at(event.at);
+        let is_right = match event.kind {
+            FileLockEventKind::Refused => {
+                event.tgid.0 == asks.pid && holder.is_none_or(|holder| event.holder == Some(holder))
+            }
+            // The log of a hold begins after it, and ends before it.
+            FileLockEventKind::Released | FileLockEventKind::Acquired => {
+                holder.is_none() && event.holder == Some(event.tgid)
+            }
+        };
+        ensure!(is_right, "{holder:?} has it: {event:?}");
+        *counts.entry((event.kind, holder.is_some())).or_default() += 1;
+    }
+    let inside = holds.iter().filter(|(_, held)| {
+        let window = recording.meta.window;
+        window.start.0 < held.start_ns && held.end_ns < window.end.0
+    });
+    let inside = inside.count() as u32;
+    println!("| {inside} holds | {counts:?} |");
+    let count = |kind, is_held| counts.get(&(kind, is_held)).copied().unwrap_or_default();
+    ensure!(inside > 20, "{inside} holds");
+    // A millisecond after each other, at 14 on average for a hold.
+    ensure!(count(FileLockEventKind::Refused, true) > inside * 2, "{counts:?}");
+    for kind in [FileLockEventKind::Released, FileLockEventKind::Acquired] {
+        ensure!(count(kind, false) > inside / 2, "{counts:?}");
     }
     Ok(())
 }

@@ -41,7 +41,7 @@ pub use container::{ContainerId, ContainerNames, PodName};
 pub use detail::{DetailStep, DetailStretch};
 pub use disk_use::DiskUse;
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
-pub use file_lock::AwaitedFileLock;
+pub use file_lock::{AwaitedFileLock, FileLockEvent, FileLockEventKind};
 pub use filesystem::Filesystem;
 pub use function::Function;
 pub use fuse_server::FuseServer;
@@ -257,6 +257,8 @@ pub struct Recording {
     /// What programs marked in their own code. Some come from just before the window: they say in which
     /// ranges threads were as it opened.
     pub markers: Vec<Marker>,
+    /// What happened to locks on files that threads were refused, in order of time.
+    pub file_lock_events: Vec<FileLockEvent>,
     /// What threads said that they were doing, by id.
     pub tag_sets: BTreeMap<TagSetId, TagSet>,
     /// When threads changed from one of these to another.
@@ -294,6 +296,7 @@ impl Recording {
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));
         self.samples.sort_by_key(|sample| (sample.at, sample.tid));
         self.markers.sort_by_key(|marker| (marker.at, marker.tid));
+        self.file_lock_events.sort_by_key(|event| (event.at, event.tid));
         self.tag_changes.sort_by_key(|change| (change.at, change.tid));
         self.detail.sort_by_key(|stretch| (stretch.from, stretch.until));
         self.processes.sort_by_key(|process| (process.tgid, process.at));

@@ -59,6 +59,7 @@ impl Recording {
             .chain(self.exits.iter_mut().map(|exit| &mut exit.at))
             .chain(self.samples.iter_mut().map(|sample| &mut sample.at))
             .chain(self.markers.iter_mut().map(|marker| &mut marker.at))
+            .chain(self.file_lock_events.iter_mut().map(|event| &mut event.at))
             .chain(self.processes.iter_mut().map(|process| &mut process.at))
             .chain(self.clocks.iter_mut().map(|clocks| &mut clocks.monotonic))
     }

@@ -5,7 +5,10 @@ use core::ptr;
 
 use profiler_ebpf::{
     config::Config,
-    offsets::{ArrivalOffsets, DiskOffsets, EpollOffsets, NO_OFFSET, Offsets, QuotaOffsets},
+    offsets::{
+        ArrivalOffsets, DiskOffsets, EpollOffsets, FileLockOffsets, NO_OFFSET, Offsets,
+        QuotaOffsets,
+    },
 };
 
 /// Overwritten by the loader before the verifier sees it.
@@ -79,8 +82,8 @@ pub static CONFIG: Config = Config {
         arrival: ArrivalOffsets::UNKNOWN,
         epoll: EpollOffsets::UNKNOWN,
         disk: DiskOffsets::UNKNOWN,
+        file_lock: FileLockOffsets::UNKNOWN,
     },
-    reserved: 0,
 };
 
 /// Reads one frozen constant.

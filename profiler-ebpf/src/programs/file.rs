@@ -29,17 +29,20 @@ pub fn read_inode(task: Task, descriptor: u32) -> Option<Inode> {
 #[inline(always)]
 pub fn read_inode_of_file(file: u64) -> Option<Inode> {
     let inode: u64 = peek(file + offset(&CONFIG.offsets.file_inode) as u64);
-    if inode == 0 {
-        return None;
-    }
+    if inode == 0 { None } else { Some(describe_inode(inode)) }
+}
+
+/// Reads a `struct inode`.
+#[inline(always)]
+pub fn describe_inode(inode: u64) -> Inode {
     let head: Head = peek(inode);
     let mode = u32::from(inode_field::<u16>(inode, &head, offset(&CONFIG.offsets.inode_mode)));
     let superblock = || inode_field(inode, &head, offset(&CONFIG.offsets.inode_sb));
-    Some(Inode {
+    Inode {
         number: inode_field(inode, &head, offset(&CONFIG.offsets.inode_ino)),
         mode,
         device: device(superblock, mode),
-    })
+    }
 }
 
 /// A field of an inode, from its head if the head has it: the verifier knows the offset, and prunes

@@ -25,11 +25,12 @@ use profiler_ebpf::{
 
 use super::{
     budget::StackBudget,
+    file_lock::ContendedLock,
     frame_slots::{SlotSearch, StackTop},
     interrupt_context::InterruptContext,
     labels::LabelScratch,
-    marker::MarkerRate,
     python::FrameWords,
+    rate::RecordRates,
     task_local::TaskLocal,
     throttle::QueueThrottles,
     user_stack_copy::CopyRequest,
@@ -236,9 +237,15 @@ pub static DISK_USERS_MET: Array<u64, 1> = Array::new();
 #[btf_map]
 pub static LAST_UNTHROTTLE: Array<u64, 1> = Array::new();
 
-/// How many markers each CPU has recorded in this second.
+/// How many records each CPU has made in this second, of the kinds that programs can make as many of as they
+/// like.
 #[btf_map]
-pub static MARKER_RATES: PerCpuArray<MarkerRate, 1> = PerCpuArray::new();
+pub static RECORD_RATES: PerCpuArray<RecordRates, 1> = PerCpuArray::new();
+
+/// The locks on files that somebody was refused last, by the address of the file's inode. Of one that is
+/// evicted, nobody sees who has it next.
+#[btf_map]
+pub static CONTENDED_FILE_LOCKS: LruHashMap<u64, ContendedLock, 1024> = LruHashMap::new();
 
 /// The texts of the markers that functions and probes are. Only user space writes, before they are
 /// attached; the loader makes it as large as is needed.

@@ -11,20 +11,13 @@ use profiler_ebpf::{
 };
 
 use super::{
-    maps::{MARKER_PROBES, MARKER_RATES},
+    maps::MARKER_PROBES,
+    rate::{self, Rate},
     ring::{count_full_ring, count_loss, header, now, try_send},
     run_costs, target,
     task::{Registers, Task},
     task_local,
 };
-
-/// How many markers a CPU has recorded in this second.
-#[derive(Clone, Copy)]
-#[repr(C)]
-pub struct MarkerRate {
-    second: u64,
-    count: u64,
-}
 
 /// `faccessat2`: nothing but a marker has this mode, and nearly all calls go no further.
 #[inline(always)]
@@ -84,7 +77,7 @@ fn record_marker(marker_kind: u32, add_text: impl FnOnce(&mut MarkerRecord) -> b
     if !target::is_in_scope(local.thread_flags) {
         return;
     }
-    if !is_below_limit(ns) {
+    if !rate::is_below_limit(Rate::Marker, ns, MAX_PER_SECOND) {
         return count_loss(Loss::MarkerOverRate);
     }
     let mut record = MarkerRecord {
@@ -103,20 +96,4 @@ fn record_marker(marker_kind: u32, add_text: impl FnOnce(&mut MarkerRecord) -> b
     if try_send((&raw const record).cast(), size_of::<MarkerRecord>()).is_err() {
         count_full_ring(Loss::RingFullMarker as usize);
     }
-}
-
-/// Counts a marker, and returns whether there is room for it in this second.
-#[inline(always)]
-fn is_below_limit(ns: u64) -> bool {
-    // SAFETY: this CPU's own entry, which lives as long as the map. A program that comes on top of
-    // another one miscounts by one at most.
-    let Some(rate) = MARKER_RATES.get_ptr_mut(0).map(|rate| unsafe { &mut *rate }) else {
-        return false;
-    };
-    let second = ns >> 30;
-    if rate.second != second {
-        *rate = MarkerRate { second, count: 0 };
-    }
-    rate.count += 1;
-    rate.count <= MAX_PER_SECOND
 }

@@ -13,8 +13,8 @@ use std::{
 use foldhash::fast::RandomState;
 use offwake_analysis::blame;
 use offwake_recording::{
-    End, FileId, LossTotals, Marker, Preemption, ProfilerCost, Sample, SummedWaits, TagChange,
-    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
+    End, FileId, FileLockEvent, LossTotals, Marker, Preemption, ProfilerCost, Sample, SummedWaits,
+    TagChange, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -293,6 +293,10 @@ impl Collector {
                 self.memory += size_of::<Marker>();
                 let marker = self.texts.share_texts(marker);
                 self.batch.markers.push(marker);
+            }
+            Record::FileLock(event) => {
+                self.memory += size_of::<FileLockEvent>();
+                self.batch.file_lock_events.push(event);
             }
             Record::RefusedMarker => self.lost.markers += 1,
             Record::Sample(sample) => {

@@ -18,10 +18,10 @@ use crate::{
 };
 use offwake_recording::{
     AwaitedChild, AwaitedFileLock, Begin, CgroupInfo, Clocks, ClosedBy, CpuQuota, DetailStretch,
-    DiskUse, FileId, Filesystem, FrameId, Function, FuseServer, InterruptInfo, IoLimit, LockOwner,
-    LossTotals, Marker, Meta, NewStacks, OpenFile, PipeHolder, Preemption, ProcessInfo,
-    ProfilerCost, Sample, StackRef, StoppedThread, SummedWaits, TagChange, TagName, TagSet,
-    ThreadEvent, ThreadExit, Throttle, Unanswered, Wait,
+    DiskUse, FileId, FileLockEvent, Filesystem, FrameId, Function, FuseServer, InterruptInfo,
+    IoLimit, LockOwner, LossTotals, Marker, Meta, NewStacks, OpenFile, PipeHolder, Preemption,
+    ProcessInfo, ProfilerCost, Sample, StackRef, StoppedThread, SummedWaits, TagChange, TagName,
+    TagSet, ThreadEvent, ThreadExit, Throttle, Unanswered, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -124,6 +124,7 @@ pub(super) struct RecordBatch {
     /// How much detail was recorded meanwhile.
     pub detail: Vec<DetailStretch>,
     pub markers: Vec<Marker>,
+    pub file_lock_events: Vec<FileLockEvent>,
     pub tag_sets: Vec<TagSet>,
     pub tag_changes: Vec<TagChange>,
 }
@@ -135,7 +136,7 @@ impl RecordBatch {
         let Self { samples, thread_events, exits, markers, .. } = self;
         let off_cpu = waits.len() + preemptions.len() + summed.len() + throttles.len();
         let tags = self.tag_sets.len() + self.tag_changes.len();
-        let of_programs = markers.len() + tags;
+        let of_programs = markers.len() + tags + self.file_lock_events.len();
         (off_cpu + samples.len() + thread_events.len() + exits.len() + of_programs) as u64
     }
 }

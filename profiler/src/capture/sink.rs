@@ -108,8 +108,8 @@ pub struct EncodedSlice {
 pub struct SliceSummary {
     /// Everything before this moment is in this slice or in those before it.
     pub until: Timestamp,
-    /// How many waits, preemptions, sums of short ones, throttles, samples, thread events, exits and markers the
-    /// slice has.
+    /// How many waits, preemptions, sums of short ones, throttles, samples, thread events, exits, markers and
+    /// events of file locks the slice has.
     pub records: u64,
 }
 
@@ -120,7 +120,8 @@ impl SliceSummary {
         let Slice { waits, preemptions, summed, throttles, .. } = slice;
         let Slice { samples, thread_events, exits, markers, .. } = slice;
         let off_cpu = waits.len() + preemptions.len() + summed.len() + throttles.len();
-        let others = samples.len() + thread_events.len() + exits.len() + markers.len();
+        let of_programs = markers.len() + slice.file_lock_events.len();
+        let others = samples.len() + thread_events.len() + exits.len() + of_programs;
         let records = off_cpu + others;
         Self { until: slice.until, records: records as u64 }
     }

@@ -180,6 +180,7 @@ impl<S: Sink> Store<S> {
         append(&mut self.next.thread_events, records.thread_events);
         append(&mut self.next.exits, records.exits);
         append(&mut self.next.markers, records.markers);
+        append(&mut self.next.file_lock_events, records.file_lock_events);
         append(&mut self.next.tag_sets, records.tag_sets);
         append(&mut self.next.tag_changes, records.tag_changes);
     }
@@ -254,6 +255,7 @@ impl<S: Sink> Store<S> {
                 thread_events: Vec::new(),
                 exits: Vec::new(),
                 markers: Vec::new(),
+                file_lock_events: Vec::new(),
                 tag_sets: Vec::new(),
                 tag_changes: Vec::new(),
                 ..slice
@@ -410,5 +412,6 @@ fn remove_closed_records(slice: &mut Slice) -> u64 {
     // Without the records around them, what is said of a thread that is off its CPU still holds.
     slice.samples.clear();
     slice.markers.clear();
+    slice.file_lock_events.clear();
     before - SliceSummary::new(slice).records
 }

@@ -1,16 +1,18 @@
 //! Decodes the records of the kernel half, as bytes of its rings, to the types of a recording.
 
+mod file_lock;
 mod marker;
 mod stack_copy;
 mod tags;
 
 use offwake_recording::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 use offwake_recording::{
-    AddressSpace, Begin, End, FileId, FileKind, Marker, Phase, PollEvents, Preemption, ReadyFile,
-    Sample, StackRef, SummedWaits, Syscall, SyscallTable, SystemVector, TagChange, TagSet,
-    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait,
-    Wake, WakeContext,
+    AddressSpace, Begin, End, FileId, FileKind, FileLockEvent, Marker, Phase, PollEvents,
+    Preemption, ReadyFile, Sample, StackRef, SummedWaits, Syscall, SyscallTable, SystemVector,
+    TagChange, TagSet, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
+    ThreadRef, Throttle, Wait, Wake, WakeContext,
 };
+use profiler_ebpf::file_lock::FileLockRecord;
 use profiler_ebpf::marker::MarkerRecord;
 use profiler_ebpf::record::{
     COMM_LEN, ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader,
@@ -50,6 +52,8 @@ pub enum Record {
     Sample(Sample),
     /// What a program marked in its own code.
     Marker(Marker),
+    /// A lock on a file was refused, or given back.
+    FileLock(FileLockEvent),
     /// A marker whose text says nothing: it is empty, no text, or has control characters.
     RefusedMarker,
     /// What a thread says that it is doing. None if that is of a form that can't be.
@@ -136,6 +140,8 @@ unsafe impl Plain for ExitRecord {}
 unsafe impl Plain for SampleRecord {}
 // SAFETY: as above.
 unsafe impl Plain for MarkerRecord {}
+// SAFETY: as above.
+unsafe impl Plain for FileLockRecord {}
 
 fn read_plain<T: Plain>(kind: u16, bytes: &[u8]) -> Result<T, DecodeError> {
     if bytes.len() < size_of::<T>() {
@@ -170,6 +176,9 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         kind::EXIT => Ok(Record::Exit(decode_exit(&read_plain(kind::EXIT, bytes)?))),
         kind::SAMPLE => {
             Ok(Record::Sample(decode_sample(&read_plain(kind::SAMPLE, bytes)?, header.cpu)))
+        }
+        kind::FILE_LOCK => {
+            file_lock::decode_file_lock(&read_plain(kind::FILE_LOCK, bytes)?).map(Record::FileLock)
         }
         kind::MARKER => marker::decode_marker(&read_plain(kind::MARKER, bytes)?),
         kind::TAG_SET => tags::decode_set(bytes).map(Record::TagSet),

@@ -99,6 +99,11 @@ pub(super) fn attach(
     if let Err(error) = attached {
         log::info!("what is read from disks and written to them is not counted: {error}");
     }
+    let attached = attach_file_locks(kernel, types, &btf);
+    kernel.follows_file_locks = attached.is_ok();
+    if let Err(error) = attached {
+        log::info!("who is refused a lock on a file is not recorded: {error}");
+    }
     markers::attach(kernel, &btf, settings.markers)?;
     let names: Vec<&'static str> = (OPTIONAL.iter().copied())
         .filter(|name| types.has_tracepoint(name))
@@ -159,6 +164,19 @@ fn attach_disk_programs(
         attach_tracepoint(kernel, program)?;
     }
     Ok(())
+}
+
+/// Attaches what records who is refused a lock on a file.
+fn attach_file_locks(
+    kernel: &mut Kernel,
+    types: &KernelTypes,
+    btf: &Btf,
+) -> Result<(), KernelError> {
+    const PROGRAM: &str = "posix_lock_inode";
+    types.find_file_lock_fields()?;
+    let failed = |source| KernelError::Program { action: "load", program: PROGRAM, source };
+    find_tracepoint(kernel, PROGRAM)?.load(PROGRAM, btf).map_err(failed)?;
+    attach_tracepoint(kernel, PROGRAM)
 }
 
 /// Attaches a program to the beginning of a function of the kernel's.

@@ -9,7 +9,7 @@ use std::{
 
 use btf_rs::{Backend, Btf, Member, Struct, Type};
 use profiler_ebpf::offsets::{
-    ArrivalOffsets, DiskOffsets, EpollOffsets, NO_OFFSET, Offsets, QuotaOffsets,
+    ArrivalOffsets, DiskOffsets, EpollOffsets, FileLockOffsets, NO_OFFSET, Offsets, QuotaOffsets,
 };
 
 use super::KernelError;
@@ -299,7 +299,37 @@ impl KernelTypes {
             arrival: self.arrival_offsets().unwrap_or_default(),
             epoll: self.epoll_offsets().unwrap_or_default(),
             disk: self.disk_offsets().unwrap_or_default(),
+            file_lock: self.file_lock_offsets().unwrap_or_default(),
         })
+    }
+
+    /// Where a file has the locks that processes have on it. Since 6.9, a part of the fields is in a
+    /// structure of its own.
+    fn file_lock_offsets(&self) -> Result<FileLockOffsets, KernelError> {
+        let core = |since: &str, before: &str| {
+            (self.offset("file_lock", &["c", since]))
+                .or_else(|_| self.offset("file_lock", &[before]))
+        };
+        Ok(FileLockOffsets {
+            inode_locks: self.offset("inode", &["i_flctx"])?,
+            locks_of_processes: self.offset("file_lock_context", &["flc_posix"])?,
+            link: core("flc_list", "fl_list")?,
+            owner: core("flc_owner", "fl_owner")?,
+            flags: core("flc_flags", "fl_flags")?,
+            access: core("flc_type", "fl_type")?,
+            process: core("flc_pid", "fl_pid")?,
+            first_byte: self.offset("file_lock", &["fl_start"])?,
+            last_byte: self.offset("file_lock", &["fl_end"])?,
+        })
+    }
+
+    /// Finds where a file has the locks that processes have on it.
+    ///
+    /// # Errors
+    ///
+    /// If a field is missing.
+    pub(super) fn find_file_lock_fields(&self) -> Result<(), KernelError> {
+        self.file_lock_offsets().map(|_offsets| ())
     }
 
     /// Where an `epoll` keeps what is ready.

@@ -130,7 +130,12 @@ impl Features {
             };
             let mut kernel = Kernel::start(&types, &settings)?.kernel;
             kernel.survey(Survey::Opening)?;
-            let features = [quotas(&types, &kernel), disk_use(&types, &kernel), markers(&kernel)];
+            let features = [
+                quotas(&types, &kernel),
+                disk_use(&types, &kernel),
+                file_locks(&types, &kernel),
+                markers(&kernel),
+            ];
             Ok((kernel.program_sizes(), features))
         });
         match started {
@@ -371,6 +376,20 @@ fn disk_use(types: &KernelTypes, kernel: &Kernel) -> Feature {
         let remedy = "run a kernel with the tracepoints of the block layer and of writeback";
         missing(NAME, Need::Optional, LACK.to_owned(), remedy)
     }
+}
+
+/// Whether it is recorded who is refused a lock on a file.
+fn file_locks(types: &KernelTypes, kernel: &Kernel) -> Feature {
+    const NAME: &str = "locks on files that are refused";
+    const LACK: &str = "who holds a lock of a SQLite database is known at the window's end alone";
+    if kernel.follows_file_locks() {
+        return works(NAME, Need::Optional, "recorded with the process that had them");
+    }
+    let why = match types.find_file_lock_fields() {
+        Err(error) => format!("{LACK}: {error}"),
+        Ok(()) => LACK.to_owned(),
+    };
+    missing(NAME, Need::Optional, why, "run a kernel with CONFIG_FILE_LOCKING=y")
 }
 
 /// Whether the markers are recorded that programs set in their own code.

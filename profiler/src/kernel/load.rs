@@ -173,6 +173,7 @@ pub struct Kernel {
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
     pub(super) follows_quotas: bool,
     pub(super) counts_disk_use: bool,
+    pub(super) follows_file_locks: bool,
     pub(super) marker_source: Option<MarkerSource>,
     /// What keeps functions and probes attached.
     pub(super) marker_probes: Vec<OwnedFd>,
@@ -263,6 +264,7 @@ impl Kernel {
             logger,
             follows_quotas: false,
             counts_disk_use: false,
+            follows_file_locks: false,
             marker_source: None,
             marker_probes: Vec::new(),
         };
@@ -289,6 +291,12 @@ impl Kernel {
     #[must_use]
     pub fn counts_disk_use(&self) -> bool {
         self.counts_disk_use
+    }
+
+    /// Whether it is recorded who is refused a lock on a file.
+    #[must_use]
+    pub fn follows_file_locks(&self) -> bool {
+        self.follows_file_locks
     }
 
     /// How the markers are seen that programs set in their own code; none if they are not.
@@ -475,7 +483,6 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         tracing_begin: tracing.start,
         tracing_end: tracing.end,
         offsets: types.offsets(cgroup_level)?,
-        reserved: 0,
     })
 }
 

@@ -41,6 +41,8 @@ const NAMES: &[(Loss, &str)] = &[
     (Loss::TagsBeingWritten, "tags_being_written"),
     (Loss::TagsRefused, "tags_refused"),
     (Loss::LabelsCut, "labels_cut"),
+    (Loss::RingFullFileLock, "ring_full_file_lock"),
+    (Loss::FileLockOverRate, "file_lock_over_rate"),
 ];
 
 /// [`LossCounters`] as aya reads it: the wrapper can be [`Pod`].
@@ -89,7 +91,8 @@ impl LossReader {
                 | Loss::RingFullThread
                 | Loss::RingFullExit
                 | Loss::RingFullSample
-                | Loss::RingFullMarker => totals.records += count,
+                | Loss::RingFullMarker
+                | Loss::RingFullFileLock => totals.records += count,
                 Loss::RingFullStack
                 | Loss::UserStackFailed
                 | Loss::KernelStackFailed
@@ -113,7 +116,8 @@ impl LossReader {
                 | Loss::RingFullTags
                 | Loss::TagsBeingWritten
                 | Loss::TagsRefused
-                | Loss::LabelsCut => {}
+                | Loss::LabelsCut
+                | Loss::FileLockOverRate => {}
             }
         }
         let full = || per_cpu.iter().filter(|cpu| cpu.0.ring_full_first_ns != 0);

@@ -82,6 +82,7 @@ mod properties;
 #[cfg(target_arch = "x86_64")]
 mod quotas;
 mod recordings;
+mod refused_locks;
 #[cfg(target_arch = "x86_64")]
 mod replay;
 mod report_limit;

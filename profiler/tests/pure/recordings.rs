@@ -54,6 +54,7 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
         && within(&read.io_limits, &whole.io_limits)
         && within(&read.awaited_children, &whole.awaited_children)
         && within(&read.markers, &whole.markers)
+        && within(&read.file_lock_events, &whole.file_lock_events)
         && within(&read.detail, &whole.detail)
         && within(&read.summed, &whole.summed)
         && within(&read.tag_changes, &whole.tag_changes)

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedChild, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks,
     ClosedBy, ContainerId, ContainerNames, CpuQuota, DetailStep, DetailStretch, DeviceKind,
-    DiskUse, End, FileId, FileKind, Filesystem, Frame, FrameId, Function, FuseServer,
-    InterruptInfo, IoAmounts, IoLimit, LockKind, LockOwner, Marker, MarkerKind, Meta, Module,
-    ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PodName, PollEvents, Preemption,
-    ProcessInfo, QuotaCount, ReadyFile, Recording, Sample, Scope, Segment, SocketEnd, SocketRole,
-    SpanId, Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall,
-    SyscallTable, SystemVector, TagChange, TagName, TagSet, TagSetId, TaskState, ThreadEvent,
-    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, TraceId, Unanswered,
-    UnansweredKind, Wait, Wake, WakeContext, Window,
+    DiskUse, End, FileId, FileKind, FileLockEvent, FileLockEventKind, Filesystem, Frame, FrameId,
+    Function, FuseServer, InterruptInfo, IoAmounts, IoLimit, LockKind, LockOwner, Marker,
+    MarkerKind, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder,
+    PodName, PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile, Recording, Sample, Scope,
+    Segment, SocketEnd, SocketRole, SpanId, Stack, StackEnd, StackMode, StackRef, StopOrigin,
+    StoppedThread, SummedWaits, Syscall, SyscallTable, SystemVector, TagChange, TagName, TagSet,
+    TagSetId, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
+    Throttle, TraceId, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -307,6 +307,22 @@ fn marker() -> impl Strategy<Value = Marker> {
     )
 }
 
+fn file_lock_event() -> impl Strategy<Value = FileLockEvent> {
+    let kind = select(FileLockEventKind::VARIANTS.to_vec());
+    let holder = prop::option::of(any::<u32>());
+    (any::<(u32, u32, u32, u64)>(), 0..1_u64 << 62, kind, holder).prop_map(
+        |((tid, tgid, device, inode), at, kind, holder)| FileLockEvent {
+            at: Timestamp(at),
+            tid: Tid(tid),
+            tgid: Tgid(tgid),
+            kind,
+            holder: holder.map(Tgid),
+            device,
+            inode,
+        },
+    )
+}
+
 fn disk_use() -> impl Strategy<Value = DiskUse> {
     (any::<(u32, u32, u64, u64, u64)>(), ".{0,16}", "[a-z]{0,5}", "[a-z,]{0,9}").prop_map(
         |(
@@ -585,6 +601,7 @@ prop_compose! {
             prop::collection::vec(awaited_child(), 0..3),
         ),
         throttles in prop::collection::vec(throttle(), 0..4),
+        file_lock_events in prop::collection::vec(file_lock_event(), 0..3),
         quotas in prop::collection::vec(quota(), 0..3),
         (detail, summed, disk_uses, io_limits, markers, tag_sets, tag_changes, tag_names) in (
             prop::collection::vec(detail(), 0..3),
@@ -608,6 +625,7 @@ prop_compose! {
             quotas: quotas.into_iter().map(|quota| (quota.cgroup, quota)).collect(),
             interrupts: interrupts.into_iter().map(|info| (info.number, info)).collect(),
             file_locks,
+            file_lock_events,
             fuse_servers,
             lock_owners,
             pipe_holders,

@@ -6,6 +6,7 @@ use std::{
     os::fd::AsRawFd,
     path::Path,
     sync::atomic::Ordering::SeqCst,
+    thread,
     time::Duration,
 };
 
@@ -116,6 +117,47 @@ fn hold(stage: &Stage, [holder, waiter]: [&'static str; 2]) -> Result<()> {
         released.store(1, SeqCst);
         raw::futex_wake(released, 1);
     })
+}
+
+/// Two processes have the lock by turns, asleep, and log when as work; a third one asks for it every
+/// millisecond, without waiting for it. The argument names the directory of the file.
+pub(super) fn polled(stage: &Stage) -> Result<()> {
+    let stopped = stage.stopped();
+    let path = Path::new(stage.argument()?).join("lock");
+    File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let open = || {
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        let Ok(file) = file else { panic!("cannot open the file: {file:?}") };
+        file
+    };
+    let holders = [("one", "ow-one", 20), ("other", "ow-other", 8)];
+    for (name, comm, held_ms) in holders {
+        let role = stage.role(name)?;
+        stage.process(|| {
+            let file = open();
+            role.claim(comm);
+            while stopped.load(SeqCst) == 0 {
+                waits_for_lock(&file, FileLock::OfProcess);
+                let holds = role.begin(Activity::Work, 0);
+                thread::sleep(Duration::from_millis(held_ms));
+                role.end(holds);
+                unlock(&file, FileLock::OfProcess);
+                thread::sleep(AWAY);
+            }
+        })?;
+    }
+    let asks = stage.role("asks")?;
+    stage.process(|| {
+        let file = open();
+        asks.claim("ow-asks");
+        while stopped.load(SeqCst) == 0 {
+            if set_lock(&file, libc::F_SETLK, libc::F_WRLCK) == 0 {
+                unlock(&file, FileLock::OfProcess);
+            }
+            thread::sleep(AWAY);
+        }
+    })?;
+    stage.play(|| ())
 }
 
 /// Two processes have a file locked each, and want that of the other: `flock` does not mind.

@@ -143,6 +143,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("flock-handed-over", file_locks::by_flock),
     ("fcntl-lock-handed-over", file_locks::by_fcntl),
     ("ofd-lock-handed-over", file_locks::by_ofd),
+    ("file-lock-polled", file_locks::polled),
     ("file-lock-held-by-left", file_locks::held_by_left),
     ("file-lock-held-by-right", file_locks::held_by_right),
     ("mapped-file-in-a-cgroup", mapped_file::read_in_a_cgroup),

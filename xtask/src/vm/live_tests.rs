@@ -78,7 +78,7 @@ const fn test_on_oldest(program: &'static str, name: &'static str) -> LiveTest {
 }
 
 /// The tests in the order in which they run, each with the part of the kernel that it is about.
-pub const TESTS: [LiveTest; 21] = [
+pub const TESTS: [LiveTest; 22] = [
     // What is kept for each CPU that is there, and that may come.
     LiveTest {
         guests: Guests::All,
@@ -114,6 +114,8 @@ pub const TESTS: [LiveTest; 21] = [
     // CPU quotas, which are seen in another way before 6.18.
     test("quotas", "a_thread_under_a_quota_is_throttled_by_it"),
     test_on_oldest("quotas", "a_client_of_a_throttled_server_waits_for_the_quota"),
+    // Locks of files, whose fields have other names since 6.9.
+    test_on_oldest("evidence", "who_has_a_file_lock_is_known_whenever_somebody_is_refused_it"),
     // Maps and rings.
     test_on_oldest("loss", "a_ring_that_is_full_is_counted_and_dated"),
     test("loss", "without_task_storage_a_map_stands_in"),

@@ -38,6 +38,7 @@ mod passed_on;
 mod pattern_analysis;
 mod poll_ticks;
 mod process_wakes;
+mod refused_locks;
 mod retries;
 mod room;
 mod shared_locks;
@@ -96,6 +97,7 @@ use mailboxes::Mailboxes;
 use pattern_analysis::PatternAnalysis;
 use poll_ticks::PollTicks;
 use process_wakes::ProcessWakes;
+use refused_locks::RefusedLocks;
 use shared_locks::SharedLocks;
 use timed_locks::TimedLocks;
 use timed_retries::TimedRetries;
@@ -139,6 +141,7 @@ pub struct Blame<'a> {
     interpreter_locks: InterpreterLockHolders,
     mailboxes: Mailboxes,
     process_wakes: ProcessWakes,
+    refused_locks: RefusedLocks,
     gaps: Gaps,
     cpus: CpuOccupancy,
     markers: Markers,
@@ -179,6 +182,7 @@ impl<'a> Blame<'a> {
         let (locks, kernel_locks, shared_locks, retries) = of_locks;
         let (timed, broadcasts, lone_notifies, interpreter_locks) = retries;
         let (timed_retries, poll_ticks, timed_locks) = timed;
+        let refused_locks = RefusedLocks::new(recording, timeline, &patterns);
         Self {
             recording,
             timeline,
@@ -198,6 +202,7 @@ impl<'a> Blame<'a> {
             interpreter_locks,
             mailboxes,
             process_wakes,
+            refused_locks,
             gaps,
             cpus,
             markers: Markers::new(recording, timeline),

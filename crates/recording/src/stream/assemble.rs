@@ -97,6 +97,7 @@ impl Assembly {
         recording.io_limits.extend(slice.io_limits);
         recording.awaited_children.extend(slice.awaited_children);
         recording.markers.extend(slice.markers);
+        recording.file_lock_events.extend(slice.file_lock_events);
         recording.detail.extend(slice.detail);
         recording.tag_sets.extend(slice.tag_sets.into_iter().map(|set| (set.id, set)));
         recording.tag_changes.extend(slice.tag_changes);

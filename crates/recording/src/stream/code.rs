@@ -3,9 +3,9 @@
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::{
-    AddressKind, Begin, ClosedBy, DetailStep, DeviceKind, End, FileKind, LockKind, MarkerKind,
-    Phase, PipeEnds, Scope, SocketRole, StackEnd, StackMode, SyscallTable, SystemVector,
-    ThreadEventReason, ThreadKind, UnansweredKind, WakeContext,
+    AddressKind, Begin, ClosedBy, DetailStep, DeviceKind, End, FileKind, FileLockEventKind,
+    LockKind, MarkerKind, Phase, PipeEnds, Scope, SocketRole, StackEnd, StackMode, SyscallTable,
+    SystemVector, ThreadEventReason, ThreadKind, UnansweredKind, WakeContext,
 };
 
 /// An enum that is stored as the place of a value among its variants. So new variants come last, and none
@@ -36,6 +36,7 @@ impl Code for DetailStep {}
 impl Code for DeviceKind {}
 impl Code for End {}
 impl Code for FileKind {}
+impl Code for FileLockEventKind {}
 impl Code for LockKind {}
 impl Code for MarkerKind {}
 impl Code for Phase {}

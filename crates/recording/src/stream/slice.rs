@@ -19,10 +19,10 @@ use super::{
 };
 use crate::{
     AddressSpace, AwaitedChild, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, DetailStretch,
-    DiskUse, FileId, Filesystem, Frame, FrameId, FuseServer, InterruptInfo, IoLimit, LockOwner,
-    LossTotals, Marker, Meta, Module, ModuleId, OpenFile, PipeHolder, Preemption, ProcessInfo,
-    ProfilerCost, Sample, Stack, StoppedThread, SummedWaits, TagChange, TagName, TagSet,
-    ThreadEvent, ThreadExit, Throttle, Wait,
+    DiskUse, FileId, FileLockEvent, Filesystem, Frame, FrameId, FuseServer, InterruptInfo, IoLimit,
+    LockOwner, LossTotals, Marker, Meta, Module, ModuleId, OpenFile, PipeHolder, Preemption,
+    ProcessInfo, ProfilerCost, Sample, Stack, StoppedThread, SummedWaits, TagChange, TagName,
+    TagSet, ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -106,6 +106,8 @@ pub struct Slice {
     pub tag_changes: Vec<TagChange>,
     /// What processes call their labels; a later row about one replaces an earlier row.
     pub tag_names: Vec<TagName>,
+    /// What happened to locks on files that threads were refused.
+    pub file_lock_events: Vec<FileLockEvent>,
 }
 
 /// What was wrong with a slice.
@@ -166,6 +168,7 @@ impl Slice {
             cell(&self.tag_changes),
             cell(&self.tag_names),
             cell(&self.io_limits),
+            cell(&self.file_lock_events),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -232,6 +235,7 @@ impl Slice {
             tag_changes: cells.rows_if_any(),
             tag_names: cells.rows_if_any(),
             io_limits: cells.rows_if_any(),
+            file_lock_events: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -80,6 +80,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &recording.awaited_children, |slice| &mut slice.awaited_children);
     spread(&mut slices, &recording.detail, |slice| &mut slice.detail);
     spread(&mut slices, &recording.markers, |slice| &mut slice.markers);
+    spread(&mut slices, &recording.file_lock_events, |slice| &mut slice.file_lock_events);
     spread(&mut slices, &recording.summed, |slice| &mut slice.summed);
     spread(&mut slices, &tag_sets, |slice| &mut slice.tag_sets);
     spread(&mut slices, &recording.tag_changes, |slice| &mut slice.tag_changes);

@@ -237,6 +237,7 @@ impl SliceDigest {
             .chain(slice.preemptions.iter().map(|preemption| preemption.on))
             .chain(slice.samples.iter().map(|sample| sample.at))
             .chain(slice.markers.iter().map(|marker| marker.at))
+            .chain(slice.file_lock_events.iter().map(|event| event.at))
             .chain(activity.thread_events.last().map(|thread_event| thread_event.at))
             .chain(activity.exits.last().map(|exit| exit.at))
             .max();

@@ -27,7 +27,7 @@ use offwake_recording::{
 use super::{
     Blame, BlameKind, BlamePart, Chains, EndOfLastPiece, External, Hop, IdleHint, Reason, SleepId,
     StackPairId, Stop, WakeSource, cpus, parts::BlameParts, pattern_analysis::PatternAnalysis,
-    work_waits::Expects,
+    refused_locks::Held, work_waits::Expects,
 };
 use position::{ChainPosition, HopTo, Leg, TimeRange};
 use shared::{SharedWalkEnd, SharedWalkSearch, SharedWalks};
@@ -199,6 +199,9 @@ impl<'b> Walker<'b> {
             let (stack, expects) = (StackPairId::NONE, Expects::Progress);
             return self.walk_hop(HopTo { thread, at: rest.to, stack, expects }, rest, at);
         }
+        if let Some(held) = self.blame.refused_locks.holders(wait) {
+            return self.walk_refused_lock(held, stretch, at);
+        }
         match self.blame.wake_source(wait) {
             // Who sends SIGCONT, or thaws a cgroup, ends what somebody else began.
             WakeSource::Task(_)
@@ -231,6 +234,28 @@ impl<'b> Walker<'b> {
                 let rest = self.walk_earlier_holders(wait, stretch, at);
                 self.walk_lock_holder(wait, rest, rest.to, at);
             }
+        }
+    }
+
+    /// Walks a sleep of a thread that was refused a lock: on to whoever had it, as long as it had it.
+    fn walk_refused_lock(&mut self, held: &[Held], stretch: TimeRange, at: ChainPosition) {
+        let mut rest = stretch;
+        for part in held.iter().rev() {
+            let inside = rest.since(part.from).until(part.to);
+            if inside.length() == Nanos(0) {
+                continue;
+            }
+            self.push_timer(rest.since(inside.to), at);
+            rest = rest.until(inside.from);
+            let (thread, stack, expects) = (part.thread, StackPairId::NONE, Expects::Progress);
+            self.walk_hop(HopTo { thread, at: inside.to, stack, expects }, inside, at);
+        }
+        self.push_timer(rest, at);
+    }
+
+    fn push_timer(&mut self, stretch: TimeRange, at: ChainPosition) {
+        if stretch.length() > Nanos(0) {
+            self.push(BlameKind::External(External::Timer), stretch.length(), at);
         }
     }
 

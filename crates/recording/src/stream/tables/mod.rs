@@ -3,6 +3,7 @@
 mod awaited_children;
 mod detail;
 mod disk_uses;
+mod file_lock_events;
 mod file_locks;
 mod files;
 mod filesystems;
