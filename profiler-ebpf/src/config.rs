@@ -102,8 +102,10 @@ pub struct Config {
     pub tracing_end: u64,
     /// Where the kernel keeps its fields.
     pub offsets: Offsets,
+    /// Makes the length a multiple of 8: there must be no padding.
+    pub reserved: u32,
 }
 
 const _: () = {
-    assert!(size_of::<Config>() == 88 + size_of::<Offsets>());
+    assert!(size_of::<Config>() == 92 + size_of::<Offsets>());
 };

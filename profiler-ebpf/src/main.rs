@@ -22,7 +22,7 @@
 //! | `irq_work_entry`, `irq_work_exit` | `enter_system`, `leave_system` |
 //! | `clock`, a perf event | `sample::on_clock_tick` |
 //! | `block_bio_queue`, `writeback_dirty_folio` | `disk_use::on_submit`, `on_dirty_folio` |
-//! | `posix_lock_inode` | `file_lock::on_lock` |
+//! | `posix_lock_inode`, `flock_lock_inode` | `file_lock::on_lock` |
 //! | `faccessat2`, a function, else `sys_enter` | `marker::on_faccessat2` |
 //! | `marker_probe`, wherever the user says | `marker::on_probe` |
 //! | `tg_throttle_down`, `tg_unthrottle_up`, functions | `throttle::on_throttle`, `on_unthrottle` |
@@ -44,7 +44,7 @@
 //! - `tg_throttle_down` and `tg_unthrottle_up` keep when CPU quotas were used up and refilled.
 //! - `block_bio_queue` and `writeback_dirty_folio` count what each process reads from block devices,
 //!   and writes to them.
-//! - `posix_lock_inode` sends who was refused a lock on a file, who had it, and who had it next.
+//! - `posix_lock_inode` and `flock_lock_inode` send who was refused a lock on a file, who had it, and who had it next.
 //! - `faccessat2` or `sys_enter` sends the markers that programs set in their own code, and
 //!   `marker_probe` those that functions and probes of programs are.
 //! - `clock` sends the stacks of the thread that is on the CPU.
@@ -80,8 +80,9 @@ mod entry {
     use profiler_ebpf::{marker::FACCESSAT2, record::system_vector, run_costs::Group};
 
     use crate::programs::{
-        code_epoch, disk_use, file_lock, interrupt_context, lifecycle, marker, run_costs, sample,
-        survey, switch,
+        code_epoch, disk_use,
+        file_lock::{self, Owner},
+        interrupt_context, lifecycle, marker, run_costs, sample, survey, switch,
         task::{Registers, Task},
         throttle, waking,
     };
@@ -164,7 +165,18 @@ mod entry {
     #[btf_tracepoint(function = "posix_lock_inode")]
     fn posix_lock_inode(ctx: BtfTracePointContext) -> i32 {
         run_costs::sample(Group::FileLock, || {
-            file_lock::on_lock(ctx.arg(0), ctx.arg(1), ctx.arg::<u64>(2) as i32)
+            let result = ctx.arg::<u64>(2) as i32;
+            file_lock::on_lock(ctx.arg(0), ctx.arg(1), result, Owner::Process)
+        });
+        0
+    }
+
+    /// The same arguments.
+    #[btf_tracepoint(function = "flock_lock_inode")]
+    fn flock_lock_inode(ctx: BtfTracePointContext) -> i32 {
+        run_costs::sample(Group::FileLock, || {
+            let result = ctx.arg::<u64>(2) as i32;
+            file_lock::on_lock(ctx.arg(0), ctx.arg(1), result, Owner::OpenFile)
         });
         0
     }

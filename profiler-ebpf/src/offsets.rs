@@ -125,6 +125,8 @@ pub struct FileLockOffsets {
     pub inode_locks: u32,
     /// `file_lock_context::flc_posix`
     pub locks_of_processes: u32,
+    /// `file_lock_context::flc_flock`
+    pub locks_of_open_files: u32,
     /// `file_lock::c.flc_list`, until 6.8 `fl_list`
     pub link: u32,
     /// `file_lock::c.flc_owner`, until 6.8 `fl_owner`
@@ -146,6 +148,7 @@ impl FileLockOffsets {
     pub const UNKNOWN: Self = Self {
         inode_locks: NO_OFFSET,
         locks_of_processes: NO_OFFSET,
+        locks_of_open_files: NO_OFFSET,
         link: NO_OFFSET,
         owner: NO_OFFSET,
         flags: NO_OFFSET,
@@ -345,4 +348,4 @@ impl QuotaOffsets {
     };
 }
 
-const _: () = assert!(size_of::<Offsets>() == 100 * 4);
+const _: () = assert!(size_of::<Offsets>() == 101 * 4);

@@ -84,6 +84,7 @@ pub static CONFIG: Config = Config {
         disk: DiskOffsets::UNKNOWN,
         file_lock: FileLockOffsets::UNKNOWN,
     },
+    reserved: 0,
 };
 
 /// Reads one frozen constant.

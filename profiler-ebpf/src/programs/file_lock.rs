@@ -1,12 +1,13 @@
 //! Who was refused a lock on a file, who had it, and who had it next.
 //!
-//! A process's locks on a file are in a list, which is searched for one that stood in the way
-//! ([`posix_lock_inode`](https://github.com/torvalds/linux/blob/v6.12/fs/locks.c#L1130)):
+//! The locks on a file are in lists, of which one is searched for a lock that stood in the way
+//! ([`posix_lock_inode`](https://github.com/torvalds/linux/blob/v6.12/fs/locks.c#L1130),
+//! [`flock_lock_inode`](https://github.com/torvalds/linux/blob/v6.12/fs/locks.c#L1058)):
 //!
 //! ```text
 //! struct inode --i_flctx--> struct file_lock_context
 //!                             flc_posix <------> c.flc_list   struct file_lock
-//!                                                c.flc_pid    the process that took it
+//!                             flc_flock          c.flc_pid    the process that took it
 //! ```
 //!
 //! The list's lock is given back by then, so that it may change as it is searched: what is read is memory of
@@ -57,6 +58,16 @@ pub struct ContendedLock {
     refused_ns: u64,
 }
 
+/// Whose the locks are that are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Owner {
+    /// `fcntl`
+    Process,
+    /// `flock`: whoever has the open file has its lock. The process counts that took it.
+    OpenFile,
+}
+
 /// The bytes of a file.
 #[derive(Clone, Copy)]
 struct Bytes {
@@ -75,9 +86,9 @@ impl Bytes {
     }
 }
 
-/// `posix_lock_inode`: a process asked for a lock on a file, or gave one back.
+/// A process asked for a lock on a file, or gave one back.
 #[inline(always)]
-pub fn on_lock(inode: *const c_void, request: *const c_void, result: i32) {
+pub fn on_lock(inode: *const c_void, request: *const c_void, result: i32, owner: Owner) {
     if inode.is_null() || request.is_null() {
         return;
     }
@@ -85,7 +96,7 @@ pub fn on_lock(inode: *const c_void, request: *const c_void, result: i32) {
     let access: u8 = unsafe { field(request, offset(&CONFIG.offsets.file_lock.access)) };
     let inode = inode as u64;
     match result {
-        EAGAIN => record_refusal(inode, request as u64, access),
+        EAGAIN => record_refusal(inode, request as u64, access, owner),
         GRANTED if CONTENDED_FILE_LOCKS.get_ptr(inode).is_some() => {
             record_change(inode, request as u64, access);
         }
@@ -97,7 +108,7 @@ pub fn on_lock(inode: *const c_void, request: *const c_void, result: i32) {
 ///
 /// A function of its own: few requests are refused.
 #[inline(never)]
-fn record_refusal(inode: u64, request: u64, access: u8) {
+fn record_refusal(inode: u64, request: u64, access: u8, owner: Owner) {
     let task = Task::current();
     if target::is_profiler(task) {
         return;
@@ -111,7 +122,7 @@ fn record_refusal(inode: u64, request: u64, access: u8) {
         return count_loss(Loss::FileLockOverRate);
     }
     let mut holder_tgid = 0;
-    if let Some(lock) = find_conflict(inode, request, access, ns) {
+    if let Some(lock) = find_conflict(inode, request, access, owner) {
         holder_tgid = lock.holder_tgid;
         let _full = CONTENDED_FILE_LOCKS.insert(inode, lock, 0);
     }
@@ -121,12 +132,16 @@ fn record_refusal(inode: u64, request: u64, access: u8) {
 
 /// Finds the lock of another process that stands in the way of a request.
 #[inline(always)]
-fn find_conflict(inode: u64, request: u64, access: u8, ns: u64) -> Option<ContendedLock> {
+fn find_conflict(inode: u64, request: u64, access: u8, owner: Owner) -> Option<ContendedLock> {
     let offsets = &CONFIG.offsets.file_lock;
-    let owner: u64 = peek(request + offset(&offsets.owner) as u64);
+    let own: u64 = peek(request + offset(&offsets.owner) as u64);
     let wanted = Bytes::from_request(request);
     let locks: u64 = peek(inode + offset(&offsets.inode_locks) as u64);
-    let list = locks + offset(&offsets.locks_of_processes) as u64;
+    let list = match owner {
+        Owner::Process => offset(&offsets.locks_of_processes),
+        Owner::OpenFile => offset(&offsets.locks_of_open_files),
+    };
+    let list = locks + list as u64;
     let mut link: u64 = peek(list);
     for _ in 0..MAX_SEARCHED {
         if link == list || link == 0 || locks == 0 {
@@ -135,16 +150,16 @@ fn find_conflict(inode: u64, request: u64, access: u8, ns: u64) -> Option<Conten
         let lock = link - offset(&offsets.link) as u64;
         let other: u64 = peek(lock + offset(&offsets.owner) as u64);
         let held: u8 = peek(lock + offset(&offsets.access) as u64);
-        if other != owner && (held == F_WRLCK || access == F_WRLCK) {
+        if other != own && (held == F_WRLCK || access == F_WRLCK) {
             let found = ContendedLock {
                 holder_tgid: peek(lock + offset(&offsets.process) as u64),
                 access: u32::from(held),
                 first_byte: peek(lock + offset(&offsets.first_byte) as u64),
                 last_byte: peek(lock + offset(&offsets.last_byte) as u64),
-                refused_ns: ns,
+                refused_ns: now(),
             };
             if found.first_byte <= wanted.last && wanted.first <= found.last_byte {
-                // Whoever has the open file has that lock, whichever process took it.
+                // A process's lock that belongs to an open file, whichever process took it.
                 let flags: u32 = peek(lock + offset(&offsets.flags) as u64);
                 return if flags & FL_OFDLCK == 0 { Some(found) } else { None };
             }

@@ -64,6 +64,9 @@ const DISK_PROGRAMS: &[(&str, &[&str])] = &[
     ("writeback_dirty_folio", &["writeback_dirty_folio", "writeback_dirty_page"]),
 ];
 
+/// The programs at requests for locks of processes and of open files.
+const FILE_LOCK_PROGRAMS: &[&str] = &["posix_lock_inode", "flock_lock_inode"];
+
 /// Whether a program does no more than record which interrupt a CPU is in.
 pub(super) fn is_interrupt_program(program: &str) -> bool {
     (program.ends_with("_entry") || program.ends_with("_exit")) && !program.starts_with("sched_")
@@ -172,11 +175,13 @@ fn attach_file_locks(
     types: &KernelTypes,
     btf: &Btf,
 ) -> Result<(), KernelError> {
-    const PROGRAM: &str = "posix_lock_inode";
     types.find_file_lock_fields()?;
-    let failed = |source| KernelError::Program { action: "load", program: PROGRAM, source };
-    find_tracepoint(kernel, PROGRAM)?.load(PROGRAM, btf).map_err(failed)?;
-    attach_tracepoint(kernel, PROGRAM)
+    for &program in FILE_LOCK_PROGRAMS {
+        let failed = |source| KernelError::Program { action: "load", program, source };
+        find_tracepoint(kernel, program)?.load(program, btf).map_err(failed)?;
+        attach_tracepoint(kernel, program)?;
+    }
+    Ok(())
 }
 
 /// Attaches a program to the beginning of a function of the kernel's.

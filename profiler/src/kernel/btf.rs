@@ -313,6 +313,7 @@ impl KernelTypes {
         Ok(FileLockOffsets {
             inode_locks: self.offset("inode", &["i_flctx"])?,
             locks_of_processes: self.offset("file_lock_context", &["flc_posix"])?,
+            locks_of_open_files: self.offset("file_lock_context", &["flc_flock"])?,
             link: core("flc_list", "fl_list")?,
             owner: core("flc_owner", "fl_owner")?,
             flags: core("flc_flags", "fl_flags")?,

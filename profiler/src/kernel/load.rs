@@ -483,6 +483,7 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         tracing_begin: tracing.start,
         tracing_end: tracing.end,
         offsets: types.offsets(cgroup_level)?,
+        reserved: 0,
     })
 }
 

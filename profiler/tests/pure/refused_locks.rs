@@ -27,7 +27,11 @@ const OTHER: u32 = 70;
 const SLEEPS: &str = "#.........#.........#.........####";
 /// The holder works until 15, and sleeps from then on.
 const WORKS: &str = "###############__________________#";
-const OTHER_WORKS: &str = "##################################";
+
+/// The waiter sleeps from 1 to 5, and so on, five times.
+const POLLS: &str = "#....#....#....#....#....###";
+/// The same, and it works for 8 ms after each sleep.
+const POLLS_AND_WORKS: &str = "########....########....########....########....########....#";
 
 /// In which function the waiter sleeps.
 #[derive(Clone, Copy)]
@@ -37,11 +41,17 @@ enum SleepsIn {
 }
 
 fn record(sleeps_in: SleepsIn) -> Recording {
-    let mut r = recording(SLEEPS.len());
-    live(&mut r, WAITER, SLEEPS, 0);
-    live(&mut r, HOLDER, WORKS, 0);
-    live(&mut r, BESIDE, OTHER_WORKS, 0);
-    live(&mut r, OTHER, OTHER_WORKS, 0);
+    record_life(SLEEPS, sleeps_in)
+}
+
+/// What the waiter does is given.
+fn record_life(life: &str, sleeps_in: SleepsIn) -> Recording {
+    let mut r = recording(life.len());
+    let works = "#".repeat(life.len());
+    live(&mut r, WAITER, life, 0);
+    live(&mut r, HOLDER, if life == SLEEPS { WORKS } else { &works }, 0);
+    live(&mut r, BESIDE, &works, 0);
+    live(&mut r, OTHER, &works, 0);
     let asks = [
         "libc.so.6 clock_nanosleep",
         "libsqlite3.so.0 unixSleep",
@@ -186,6 +196,49 @@ fn who_sleeps_on_purpose_after_a_refusal_sleeps() {
     let mut r = record(SleepsIn::Itself);
     refuse(&mut r, 1, Some(HOLDER));
     assert_eq!(blamed(&r), [(("timer", WAITER), 27)].into());
+}
+
+/// No function says that the waiter wants a lock.
+#[test]
+fn who_asks_whenever_it_has_slept_waits_for_the_lock() {
+    let mut r = record_life(POLLS, SleepsIn::Itself);
+    for tick in [1, 6, 11, 16, 21] {
+        refuse(&mut r, tick, Some(OTHER));
+    }
+    assert_eq!(blamed(&r), [(("work", OTHER), 20)].into());
+    let list: Vec<Finding> = findings(&mut r);
+    let text = &list.first().expect("a finding").lines[0].text;
+    assert!(text.contains("waits for a file lock of thread70"), "{text}");
+}
+
+#[test]
+fn who_does_something_else_between_its_requests_and_its_sleeps_sleeps() {
+    let timer = |ticks| BTreeMap::from([(("timer", WAITER), ticks)]);
+    let mut r = record_life(POLLS_AND_WORKS, SleepsIn::Itself);
+    // It asks as it begins to work.
+    for tick in [1, 13, 25, 37, 49] {
+        refuse(&mut r, tick, Some(OTHER));
+    }
+    assert_eq!(blamed(&r), timer(20));
+    // It asks just before it sleeps, and not as it has slept.
+    let mut r = record_life(POLLS_AND_WORKS, SleepsIn::Itself);
+    for tick in [8, 20, 32, 44, 56] {
+        refuse(&mut r, tick, Some(OTHER));
+    }
+    assert_eq!(blamed(&r), timer(20));
+    // It asks before three of five sleeps.
+    let mut r = record_life(POLLS, SleepsIn::Itself);
+    for tick in [1, 6, 11] {
+        refuse(&mut r, tick, Some(OTHER));
+    }
+    assert_eq!(blamed(&r), timer(20));
+    // It asks for another lock each time.
+    let mut r = record_life(POLLS, SleepsIn::Itself);
+    for (tick, inode) in [(1, 1), (6, 2), (11, 3), (16, 4), (21, 5)] {
+        refuse(&mut r, tick, Some(OTHER));
+        r.file_lock_events.last_mut().unwrap().inode = inode;
+    }
+    assert_eq!(blamed(&r), timer(20));
 }
 
 #[test]

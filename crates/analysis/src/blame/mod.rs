@@ -37,6 +37,7 @@ mod parts;
 mod passed_on;
 mod pattern_analysis;
 mod poll_ticks;
+mod polled_file_locks;
 mod process_wakes;
 mod refused_locks;
 mod retries;

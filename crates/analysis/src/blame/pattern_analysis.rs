@@ -13,6 +13,7 @@ use super::{
     locks::FutexWait,
     mailboxes::{MailboxId, MailboxKey},
     only_filesystems::OnlyFilesystems,
+    polled_file_locks::PolledFileLocks,
     room::WokenFor,
     wake_source::{self, PatternWakeSource},
     work_waits::{Expects, WorkWait},
@@ -74,6 +75,7 @@ pub(super) fn analyse_all(
     let sides = ConnectionSides::new(recording);
     let servers = LocalServers::new(recording);
     let filesystems = OnlyFilesystems::new(recording);
+    let polled_locks = PolledFileLocks::new(recording);
     let mut examples: Vec<Option<u32>> = vec![None; waits.patterns().len()];
     for (row, n) in waits.rows().iter().zip(0..) {
         if let Some(example) = examples.get_mut(row.pattern.index()) {
@@ -87,7 +89,7 @@ pub(super) fn analyse_all(
                 recording,
                 stacks,
                 sleeps,
-                (&mut classifier, &mut frames, &sides, &servers, &filesystems),
+                (&mut classifier, &mut frames, &sides, &servers, &filesystems, &polled_locks),
                 pattern,
                 wait.as_ref(),
             )
@@ -99,12 +101,13 @@ fn analyse(
     recording: &Recording,
     stacks: &StackPairs,
     sleeps: &mut Sleeps,
-    (classifier, frames, sides, servers, filesystems): (
+    (classifier, frames, sides, servers, filesystems, polled_locks): (
         &mut Classifier<'_>,
         &mut FrameReader,
         &ConnectionSides<'_>,
         &LocalServers<'_>,
         &OnlyFilesystems,
+        &PolledFileLocks,
     ),
     pattern: &Pattern,
     wait: Option<&Wait>,
@@ -143,6 +146,12 @@ fn analyse(
         // The kernel itself knows it for a lock, whatever the functions are called.
         FrameEvidence::None if lock.is_some_and(FutexWait::is_owned) => {
             FrameEvidence::Lock(LockName::Plain)
+        }
+        FrameEvidence::None if cause == Cause::Timer && polled_locks.contains(wait.user_stack) => {
+            FrameEvidence::Lock(LockName::PolledFile)
+        }
+        FrameEvidence::Sleep if polled_locks.contains(wait.user_stack) => {
+            FrameEvidence::Lock(LockName::PolledFile)
         }
         FrameEvidence::None if waits_to_write(wait, cause) => FrameEvidence::Output,
         // Whoever polls the client's end of one connection, and nothing else, has asked something.

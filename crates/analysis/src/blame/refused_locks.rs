@@ -22,7 +22,7 @@ use offwake_recording::{
 
 use crate::timeline::{State, Thread, ThreadIndex, Timeline, WaitIndex};
 
-use super::{cause::Cause, pattern_analysis::PatternAnalysis};
+use super::{frame_evidence::FrameEvidence, pattern_analysis::PatternAnalysis};
 
 /// A part of a sleep in which somebody had the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +97,8 @@ fn find_sleeps<'a>(
     let is_between_requests = |wait: WaitIndex| {
         let row = recording.waits.rows().get(wait.0 as usize);
         let pattern = row.and_then(|row| patterns.get(row.pattern.index()));
-        pattern.is_some_and(|it| it.cause == Cause::Timer && it.evidence.is_lock())
+        pattern
+            .is_some_and(|it| matches!(it.evidence, FrameEvidence::Lock(lock) if lock.is_polled()))
     };
     let mut sleeps = Vec::new();
     let mut awake_since = thread.from;

@@ -47,10 +47,9 @@ impl TimedRetries {
                 ))
             );
             let is_question = match pattern.evidence {
-                FrameEvidence::Lock(_)
-                | FrameEvidence::Request
-                | FrameEvidence::NameLookup
-                | FrameEvidence::Output => true,
+                // Each sleep is whole: who had the lock meanwhile is known for each.
+                FrameEvidence::Lock(lock) => !lock.is_polled(),
+                FrameEvidence::Request | FrameEvidence::NameLookup | FrameEvidence::Output => true,
                 // An event loop, or the reader of a queue, waits for everybody: who comes after a
                 // timer was not waited for.
                 FrameEvidence::None | FrameEvidence::OwnCoroutine => {

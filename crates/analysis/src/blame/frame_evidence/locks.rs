@@ -18,6 +18,8 @@ pub enum LockName {
     /// A lock on the file of a SQLite database. SQLite asks for it again and again, and sleeps in
     /// between.
     Sqlite,
+    /// A lock on a file. No function tells: the thread is refused it, sleeps, and asks again.
+    PolledFile,
     /// A lock on a row of a table, of MariaDB's and MySQL's storage engine.
     Row,
     /// A lock on the definition of a table, of MariaDB and MySQL.
@@ -36,10 +38,17 @@ impl LockName {
             Self::Gil => "the interpreter's lock (GIL)",
             Self::Gvl => "the interpreter's lock (GVL)",
             Self::Sqlite => "a lock of the SQLite database",
+            Self::PolledFile => "a file lock",
             Self::Row => "a row lock (InnoDB)",
             Self::Metadata => "a metadata lock (MDL)",
             Self::Table => "a table lock",
         }
+    }
+
+    /// Returns whether threads sleep while they wait for it, and ask for it again.
+    #[must_use]
+    pub fn is_polled(self) -> bool {
+        matches!(self, Self::Sqlite | Self::PolledFile)
     }
 
     /// Returns whether a process has only one such lock, wherever its threads wait for it.
