@@ -64,6 +64,11 @@ fn a_row_lock_is_blamed_on_the_client_of_the_session_that_holds_it() -> Result<(
 }
 
 #[test]
+fn who_has_the_only_connection_of_a_pooler_is_waited_for() -> Result<()> {
+    check_cause("pooled-transaction")
+}
+
+#[test]
 fn what_tcp_holds_back_is_blamed_on_nobody() -> Result<()> {
     check_cause("delayed-ack")
 }

@@ -27,7 +27,7 @@ const FOR_LIVE_TESTS: [&str; 18] = [
 ];
 
 /// What plays in the incidents besides. The Python is Debian's own: its client of PostgreSQL is a package.
-const FOR_INCIDENTS: [&str; 12] = [
+const FOR_INCIDENTS: [&str; 13] = [
     "curl",
     "default-jdk-headless",
     "g++",
@@ -36,6 +36,7 @@ const FOR_INCIDENTS: [&str; 12] = [
     "mariadb-client-core",
     "mariadb-server-core",
     "nodejs",
+    "pgbouncer",
     "php-fpm",
     "python3-psycopg2",
     "python3-pymysql",

@@ -831,6 +831,89 @@ fn what_another_client_gives_back_is_not_known_for_what_was_waited_for() {
     assert_eq!(scene.blame(), expected);
 }
 
+/// A pooler keeps its connection to U for B, which asks it, at 152 if `loop_life` has 149 ticks; U's answer comes eight
+/// later, and only then is it asked for A. What happens from 3 to then is given.
+fn behind_a_transaction(
+    loop_life: &str,
+    loop_wakers: &[u32],
+    life_of_u: &str,
+    (life_of_b, b_wakers): (&str, &[u32]),
+) -> BTreeMap<String, u64> {
+    let length = loop_life.len() + 16;
+    let loop_life = format!("..#{loop_life}#.......#.....########");
+    let life_of_u = format!("...{life_of_u}.#######.#####........");
+    Scene::new(length + 9)
+        .thread(A, RECVFROM, &format!("##{}#######", ".".repeat(length)), &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, &loop_life, loop_wakers)
+        .thread(U, RECVFROM, &life_of_u, &[LOOP, LOOP, LOOP])
+        .thread(B, CLOCK_NANOSLEEP, life_of_b, b_wakers)
+        .blame()
+}
+
+#[test]
+fn who_keeps_a_connection_between_its_requests_is_waited_for() {
+    let dots = |n: usize| ".".repeat(n);
+    let sleeps = format!("#{}#######################", dots(150));
+    let nothing = dots(149);
+    let blame = behind_a_transaction(&nothing, &[A, B, U, U], &nothing, (&sleeps, &[TIMER]));
+    let expected = [("timer", 149), ("work 40", 1), ("work 20", 3), ("work 30", 12)];
+    assert_eq!(blame, ticks(&expected));
+    // B had asked something at 153 already, and slept after the answer, which came at 163.
+    let asked_before = format!("{}#{}#{}", dots(150), dots(9), dots(271));
+    let worked_before = format!("{}#########{}", dots(151), dots(272));
+    let slept_twice = format!("#{}#{}#######################", dots(151), dots(280));
+    let twice = behind_a_transaction(
+        &asked_before,
+        &[A, B, U, B, U, U],
+        &worked_before,
+        (&slept_twice, &[TIMER, TIMER]),
+    );
+    let expected = [("timer", 420), ("work 40", 3), ("work 20", 4), ("work 30", 21)];
+    assert_eq!(twice, ticks(&expected));
+}
+
+#[test]
+fn what_else_sets_a_pooler_to_work_may_have_been_waited_for() {
+    let dots = |n: usize| ".".repeat(n);
+    let sleeps = format!("#{}#######################", dots(150));
+    let nothing = dots(149);
+    // A timer of the loop's: what A waited for before may have been that.
+    let ticked = format!("{}#{}", dots(77), dots(71));
+    let wakers = [A, TIMER, B, U, U];
+    let blame = behind_a_transaction(&ticked, &wakers, &nothing, (&sleeps, &[TIMER]));
+    assert_eq!(blame.get("event_loop"), Some(&78), "{blame:?}");
+    assert_eq!(blame.get("timer"), Some(&71), "{blame:?}");
+    // U was at work for somebody in between.
+    let worked = format!("{}##########{}", dots(97), dots(42));
+    let blame = behind_a_transaction(&nothing, &[A, B, U, U], &worked, (&sleeps, &[TIMER]));
+    assert_eq!(blame.get("timer"), None, "{blame:?}");
+    assert!(blame.contains_key("event_loop"), "{blame:?}");
+    // It took the loop a tenth of the time to serve others: anything may have come meanwhile.
+    let busy = format!("{}###############{}", dots(77), dots(57));
+    let blame = behind_a_transaction(&busy, &[A, B, B, U, U], &nothing, (&sleeps, &[TIMER]));
+    assert_eq!(blame.get("timer"), None, "{blame:?}");
+    assert!(blame.contains_key("event_loop"), "{blame:?}");
+}
+
+/// A timer strikes while U works for B: A may have waited for that, and its query for U only then.
+#[test]
+fn a_request_that_a_timer_had_sent_on_was_not_kept_waiting_before() {
+    let dots = |n: usize| ".".repeat(n);
+    let scene = Scene::new(174)
+        .thread(A, RECVFROM, &format!("##{}#######", dots(165)), &[LOOP])
+        .thread(
+            LOOP,
+            EPOLL_WAIT,
+            &format!("..#{}#...#...#.....########", dots(149)),
+            &[A, B, TIMER, U, U],
+        )
+        .thread(U, RECVFROM, &format!("{}#######.#####........", dots(153)), &[LOOP, LOOP])
+        .thread(B, CLOCK_NANOSLEEP, &format!("#{}#######################", dots(150)), &[TIMER]);
+    let blame = scene.blame();
+    assert_eq!(blame.get("timer"), None, "{blame:?}");
+    assert!(blame.contains_key("event_loop"), "{blame:?}");
+}
+
 #[test]
 fn what_the_loop_asked_for_another_client_is_not_waited_for() {
     // U was asked in B's slice, and has not answered yet when A gets its answer in another of B's.

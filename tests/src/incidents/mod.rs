@@ -191,6 +191,11 @@ pub const INCIDENTS: &[Incident] = &[
         start: locks::start_script_lock,
     },
     Incident {
+        name: "pooled-transaction",
+        about: "a query waits in pgbouncer for the connection of a transaction that is idle",
+        start: postgres::start_pooled,
+    },
+    Incident {
         name: "mariadb-row-lock",
         about: "an UPDATE waits for a row of MariaDB whose session waits for its client",
         start: databases::start_mariadb,

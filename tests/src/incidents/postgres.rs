@@ -1,7 +1,8 @@
-//! PostgreSQL: a transaction that is open for too long.
+//! PostgreSQL: transactions that are open for too long, and what they keep: a row, the connection of a pooler.
 
 use std::{
     fs,
+    os::unix::{fs::MetadataExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -13,6 +14,7 @@ use regex::Regex;
 use super::{
     parties::Party,
     scene::{Scene, source_path},
+    services::wait_for_operations,
     trouble::{ClientLog, Trouble},
 };
 use crate::{programs, wait_until::wait_until};
@@ -111,6 +113,48 @@ fn finish(target: u32, shop: &Shop, least_waiting: usize, truth: String) -> Resu
                 let is_proved =
                     count("idle in transaction") == 1 && count("waits") >= least_waiting;
                 Ok(is_proved.then_some(sessions))
+            })
+        }))
+}
+
+/// Two clients of a pooler with one connection.
+pub fn start_pooled(scene: &Scene) -> Result<Trouble> {
+    let server = programs::postgres()?;
+    let directory = server.directory().to_owned();
+    scene.undo_at_end("PostgreSQL", move || {
+        drop(server);
+        Ok(())
+    });
+    let text = fs::read_to_string(source_path("pooled-transaction/pgbouncer.ini"))?;
+    let settings = directory.join("pgbouncer.ini");
+    fs::write(&settings, text.replace("DIRECTORY", &directory.to_string_lossy()))?;
+    // It refuses to run as root.
+    let owner = fs::metadata(&directory)?;
+    let mut pooler = Command::new("/usr/sbin/pgbouncer");
+    pooler.uid(owner.uid()).gid(owner.gid()).arg("--quiet").arg(&settings);
+    let pooler = scene.start(&mut pooler)?;
+    let socket = directory.join(".s.PGSQL.6432");
+    wait_until("the pooler to listen", || Ok(socket.exists().then_some(())))?;
+    let orders = scene.start_python("pooled-transaction/orders.py", [&directory])?;
+    let log = scene.path("log");
+    let cart = scene.start_python("pooled-transaction/cart.py", [&directory, &log])?;
+    let log = ClientLog { path: log, least: Duration::from_millis(100) };
+    wait_for_operations(&log, 2)?;
+    let truth = format!(
+        "python3 {orders} (orders.py) sleeps 400 ms in call_payment_api in the middle of its transaction, \
+         for which pgbouncer {pooler} keeps its only connection to PostgreSQL. The target, python3 {cart} \
+         (cart.py), waits in load_cart for pgbouncer, which has taken its query."
+    );
+    Ok(Trouble::for_process(cart, truth)
+        .cause(&[r"orders\.py", "sleeps in call_payment_api"])
+        .context(&["waits for pgbouncer", "load_cart"])
+        .culprits([Party::Process(orders)])
+        .involved([Party::Process(pooler), Party::Named(Regex::new("^postgres")?)])
+        .log(log)
+        .proof(move || {
+            wait_until("a session that is idle in its transaction", || {
+                let sessions = query(&directory, SESSIONS)?;
+                Ok(sessions.contains("idle in transaction").then_some(sessions))
             })
         }))
 }

@@ -167,6 +167,18 @@ impl Blame<'_> {
     }
 }
 
+impl Blame<'_> {
+    /// Returns whether the timeout that an event loop waited with was over at `at`, give or take how it is rounded.
+    pub(super) fn is_timer_due_at(&self, wait: WaitIndex, at: Timestamp) -> bool {
+        let wait = self.recording.waits.get(wait.0 as usize);
+        let due = wait.and_then(|wait| {
+            let timeout = LoopTimeout::from_wait(&wait)?;
+            Some((wait.off + timeout.length, timeout.rounding))
+        });
+        due.is_some_and(|(due, tolerance)| at <= due + tolerance && due <= at + tolerance)
+    }
+}
+
 /// Returns whether a wake was made by sending something through a socket, as far as it can be told:
 /// the files behind an `io_uring` are not recorded.
 fn is_by_message(wake: &Wake) -> bool {

@@ -14,6 +14,7 @@ use super::{
         work_waits::WorkWait,
     },
     ChainPosition, HopTo, Leg, TimeRange, Walker,
+    position::ReleasingAnswer,
     work::{NOT_EXPLAINED, WorkStep},
 };
 
@@ -89,7 +90,9 @@ impl Walker<'_> {
             }
             AskSearch::Found(ask) if is_sure || is_for_waiter(self, &ask) => {
                 self.walk_waker(wait, rest.since(ask.at), at);
-                self.move_to_asker(ask, rest, leg)
+                let is_released = !is_for_waiter(self, &ask) && leg.asks == Some(ask.callee);
+                let released_by = is_released.then_some(ReleasingAnswer { ask, at: rest.to });
+                self.move_to_asker(ask, rest, &Leg { released_by, ..*leg })
             }
             // Who was asked unseen may have been asked for others.
             AskSearch::Unseen(_)
@@ -169,7 +172,7 @@ impl Walker<'_> {
         match self.blame.find_ask(wait, |_| false) {
             AskSearch::Found(ask) => {
                 self.walk_waker(wait, rest.since(ask.at), at);
-                self.move_to_asker(ask, rest, leg)
+                self.move_to_asker(ask, rest, &Leg { released_by: None, ..*leg })
             }
             AskSearch::Unseen(_) => self.walk_unseen_job(wait, rest, (leg, at)),
         }
@@ -204,7 +207,7 @@ impl Walker<'_> {
         self.walk_waker(wait, rest.since(asked), at);
         let (stack, expects) = (StackPairId::NONE, leg.at.expects);
         let asks = self.blame.recorded_waker_thread(wait).map(|(thread, _)| thread);
-        let leg = &Leg { asks, ..*leg };
+        let leg = &Leg { asks, released_by: None, ..*leg };
         self.move_to(HopTo { thread, at: asked, stack, expects }, rest.until(asked), leg)
     }
 

@@ -11,6 +11,7 @@ mod marked;
 mod position;
 mod preempted;
 mod push;
+mod reserved;
 mod shared;
 mod threads;
 mod unasked;
@@ -339,6 +340,7 @@ impl<'b> Walker<'b> {
             at,
             unexplained,
             asks: None,
+            released_by: None,
         });
         while let Some(leg) = next {
             next = self.walk_leg(leg, stretch.until(leg.to), &mut waits);

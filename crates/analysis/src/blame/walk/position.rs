@@ -5,7 +5,10 @@ use offwake_recording::units::{Nanos, Timestamp};
 use crate::timeline::ThreadIndex;
 
 use super::{
-    super::{BlameKind, ChainId, IdleHint, IdleState, SleepId, StackPairId, work_waits::Expects},
+    super::{
+        BlameKind, ChainId, IdleHint, IdleState, SleepId, StackPairId, asks::Ask,
+        work_waits::Expects,
+    },
     GroupId,
 };
 
@@ -76,6 +79,17 @@ pub(super) struct Leg {
     pub(super) unexplained: BlameKind,
     /// The thread that was asked for something as the stretch ends, if it is not the waiter that is answered.
     pub(super) asks: Option<ThreadIndex>,
+    /// What the thread had asked for another client before, and whose answer had it go on with the waiter's request.
+    pub(super) released_by: Option<ReleasingAnswer>,
+}
+
+/// An answer to something that a loop had asked for another client, upon which it asked the same server on the
+/// waiter's behalf.
+#[derive(Clone, Copy)]
+pub(super) struct ReleasingAnswer {
+    pub(super) ask: Ask,
+    /// When the answer came.
+    pub(super) at: Timestamp,
 }
 
 /// The time `from..to`, inside one interval or one wait.

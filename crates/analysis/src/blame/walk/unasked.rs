@@ -45,7 +45,10 @@ impl Walker<'_> {
                 expects: Expects::Answer,
             };
             self.walk_hop(hop, rest.since(ask.at), at);
-            return self.move_to_asker(ask, rest, leg);
+            return self.move_to_asker(ask, rest, &Leg { released_by: None, ..*leg });
+        }
+        if let Some(step) = self.walk_reserved_server(wait, pattern, rest, leg) {
+            return step;
         }
         let is_unexplained = leg.unexplained == NOT_EXPLAINED;
         let is_timer_due = self.is_timer_due(wait, leg);
@@ -102,7 +105,7 @@ impl Walker<'_> {
 
     /// Returns whether the process of a thread has one that waits for the loop, or is the loop's: several threads may
     /// send through one connection.
-    fn is_process_in_chain(&self, thread: ThreadIndex) -> bool {
+    pub(super) fn is_process_in_chain(&self, thread: ThreadIndex) -> bool {
         let Some(process) = self.blame.timeline.process_of_thread(thread) else {
             return self.threads.contains(thread);
         };
@@ -112,7 +115,7 @@ impl Walker<'_> {
 
     /// Returns whether no other thread of the loop's process was awake since the waiter may have asked. Where
     /// several share an epoll, another one may have taken the request, and this one answers by a timer that is due, say.
-    fn do_others_sleep(&self, process: Tgid, leg: &Leg, rest: TimeRange) -> bool {
+    pub(super) fn do_others_sleep(&self, process: Tgid, leg: &Leg, rest: TimeRange) -> bool {
         let threads = self.blame.threads_of(process);
         let asked = self.find_awake_since(rest.from);
         let is_awake = |state| !matches!(state, State::Blocked(_));
@@ -123,7 +126,7 @@ impl Walker<'_> {
 
     /// Returns whether a thread was awake for so little of a stretch that hardly anything can have come
     /// just then.
-    fn is_mostly_asleep(&self, thread: ThreadIndex, stretch: TimeRange) -> bool {
+    pub(super) fn is_mostly_asleep(&self, thread: ThreadIndex, stretch: TimeRange) -> bool {
         let Some(track) = self.blame.timeline.thread(thread).map(|life| &life.track) else {
             return false;
         };
