@@ -347,6 +347,8 @@ fn read_limit(process: u32, mb: u64) -> IoLimit {
         per_second: IoAmounts { read_bytes: 10_000_000, ..IoAmounts::default() },
         used: IoAmounts { read_bytes: mb * 1_000_000, reads: 99, ..IoAmounts::default() },
         counted_for: Nanos(3_000_000_000),
+        used_up_for: None,
+        device_requests: None,
     }
 }
 
