@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A limit of a cgroup keeps a bio from becoming a request
-//! ([`submit_bio_noacct()`](https://github.com/torvalds/linux/blob/v6.12/block/blk-core.c) leaves it to `blk_throtl_bio()`),
-//! and the time of a request begins as it is allocated
+//! ([`submit_bio_noacct()`](https://github.com/torvalds/linux/blob/v6.12/block/blk-core.c) leaves it to
+//! `blk_throtl_bio()`), and the time of a request begins as it is allocated
 //! ([`blk_mq_rq_time_init()`](https://github.com/torvalds/linux/blob/v6.12/block/blk-mq.c)), and ends as it is done
 //! (`blk_account_io_done()`). So what is held back is in neither number.
 
@@ -21,7 +21,7 @@ use offwake_recording::{DeviceRequests, units::Nanos};
 
 /// Bytes of the file that are read: it has 17 numbers.
 const MAX_FILE: u64 = 512;
-/// Times are known of no longer stretch. They are 32-bit milliseconds: a device with a thousand requests under way comes
+/// Times are known of no longer stretch. They are 32-bit milliseconds: with a thousand requests under way, they come
 /// round in 72 minutes.
 const MAX_STRETCH: Nanos = Nanos(3_600_000_000_000);
 
