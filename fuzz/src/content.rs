@@ -8,15 +8,15 @@ use std::sync::Arc;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedChild, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks,
-    ClosedBy, CpuQuota, DetailStep, DetailStretch, DeviceKind, DiskUse, End, FileId, FileKind,
-    FileLockEvent, FileLockEventKind, Filesystem, Frame, FrameId, Function, FuseServer,
-    InterruptInfo, IoAmounts, IoLimit, LockKind, LockOwner, Marker, MarkerKind, Meta, Module,
-    ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PollEvents, Preemption,
+    ClosedBy, CpuQuota, DetailStep, DetailStretch, DeviceKind, DeviceRequests, DiskUse, End,
+    FileId, FileKind, FileLockEvent, FileLockEventKind, Filesystem, Frame, FrameId, Function,
+    FuseServer, InterruptInfo, IoAmounts, IoLimit, LockKind, LockOwner, Marker, MarkerKind, Meta,
+    Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder, PollEvents, Preemption,
     ProcessInfo, QuotaCount, ReadyFile, Sample, Scope, Segment, SocketEnd, SocketRole, SpanId,
     Stack, StackEnd, StackMode, StackRef, StopOrigin, StoppedThread, SummedWaits, Syscall,
     SyscallTable, SystemVector, TagChange, TagName, TagSet, TagSetId, TaskState, ThreadEvent,
     ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, TraceId, Unanswered,
-    UnansweredKind, Wait, Wake, WakeContext, Window,
+    UnansweredKind, UsedUpTimes, Wait, Wake, WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -204,6 +204,22 @@ fn io_limit(u: Bytes) -> Result<IoLimit> {
         per_second: amounts(u)?,
         used: amounts(u)?,
         counted_for: Nanos(any(u)?),
+        used_up_for: maybe(u, |u| {
+            Ok(UsedUpTimes {
+                read_bytes: Nanos(any(u)?),
+                written_bytes: Nanos(any(u)?),
+                reads: Nanos(any(u)?),
+                writes: Nanos(any(u)?),
+            })
+        })?,
+        device_requests: maybe(u, |u| {
+            Ok(DeviceRequests {
+                reads: any(u)?,
+                read_time: Nanos(any(u)?),
+                writes: any(u)?,
+                write_time: Nanos(any(u)?),
+            })
+        })?,
     })
 }
 

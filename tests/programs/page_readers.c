@@ -1,6 +1,6 @@
 /* Two threads that want the same page of a file, which is in no cache: the first one has it read, the second one comes
  * 3 ms later and finds it locked. `page_readers write FILE` writes to another file all the time, and has the disk have it.
- * Says `ready`. */
+ * `page_readers burst FILE` reads a page again and again for 2 s, and then nothing for 4 s. Says `ready`. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -62,6 +62,26 @@ static void write_page(void)
         fail("pwrite");
 }
 
+static time_t seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
+static void read_in_bursts(void)
+{
+    const struct timespec pause = {.tv_sec = 4};
+    for (;;) {
+        time_t end = seconds() + 2;
+        while (seconds() < end) {
+            posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+            read_page();
+        }
+        nanosleep(&pause, NULL);
+    }
+}
+
 int main(int count, char **arguments)
 {
     pthread_t thread;
@@ -76,6 +96,8 @@ int main(int count, char **arguments)
     if (strcmp(arguments[1], "write") == 0)
         for (;;)
             write_page();
+    if (strcmp(arguments[1], "burst") == 0)
+        read_in_bursts();
     pthread_barrier_init(&barrier, NULL, 2);
     pthread_create(&thread, NULL, read_first, NULL);
     read_second(NULL);

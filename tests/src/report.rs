@@ -86,6 +86,12 @@ pub struct FindingIoLimit {
     pub per_second: u64,
     /// How much of what is allowed was used.
     pub used_share: f64,
+    /// For how long it was used up.
+    pub used_up_ns: Option<u64>,
+    /// How long the device's own requests took.
+    pub device_ns: Option<u64>,
+    /// The time in which that was counted.
+    pub counted_ns: u64,
     /// Whether it held anybody back.
     pub is_cause: bool,
 }

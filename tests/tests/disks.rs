@@ -131,6 +131,11 @@ fn who_writes_to_another_device_on_the_same_disk_is_one() -> Result<()> {
 /// How often the readers of pages may read.
 const READS_PER_SECOND: u32 = 25;
 
+fn compile(file: &str) -> Result<Compiled> {
+    let flags = &["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
+    Compiled::compile_one(Source { compiler: "cc", file, flags })
+}
+
 /// Two threads want one page that a slow disk has: their cgroup may hardly read from it. The second one comes as the first one waits for it, and waits until
 /// the page is unlocked: for the same disk, and nobody else. Another process writes to that disk.
 #[test]
@@ -140,8 +145,7 @@ fn who_wants_a_page_that_is_being_read_waits_for_its_disk() -> Result<()> {
     let disk = LoopDisk::make(Path::new("/dev/shm"), &mount_point)?;
     let name = disk.name()?;
     let cgroup = Cgroup::with_slow_disk("page-readers", &numbers_of(&name)?, READS_PER_SECOND)?;
-    let flags = &["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"];
-    let compiled = Compiled::compile_one(Source { compiler: "cc", file: "page_readers.c", flags })?;
+    let compiled = compile("page_readers.c")?;
     let start = |what: &str, file: &str| {
         let mut command = Command::new(compiled.path("page_readers"));
         command.arg(what).arg(mount_point.join(file));
@@ -186,10 +190,80 @@ fn who_wants_a_page_that_is_being_read_waits_for_its_disk() -> Result<()> {
     ensure!((found.device.as_str(), found.filesystem.as_str()) == (&name, "ext4"), "{found:?}");
     let limit = found.limit.as_ref().context("no limit")?;
     ensure!(limit.cgroup == format!("/{path}") && limit.is_cause, "{limit:?}");
-    ensure!((0.8..1.3).contains(&limit.used_share), "{limit:?}");
+    println!("| {limit:?} |");
+    // One read at a time uses it up as far as this. Nobody else reads from this disk, and what it has is in memory.
+    ensure!((0.6..1.3).contains(&limit.used_share), "{limit:?}");
+    let device_ns = limit.device_ns.context("the device's requests are not known")?;
+    ensure!(device_ns > 0 && !at_least(device_ns, 0.5, limit.counted_ns), "{limit:?}");
+    let used_up_ns = limit.used_up_ns.context("not known when it was used up")?;
+    ensure!(at_least(used_up_ns, 0.5, limit.counted_ns), "{limit:?}");
     let file = found.file.as_deref().context("no file")?;
     ensure!(Path::new(file) == mount_point.join("page"), "{found:?}");
     ensure!(others(found) == BTreeSet::from([(Some(writer_pid), None)]), "{writer_pid}: {found:?}");
+    Ok(())
+}
+
+/// It reads for 2 s, as often as it may, and then nothing for 4 s. In 6 s, the window has one such time, or parts of two.
+#[test]
+fn who_uses_an_io_limit_up_in_a_part_of_the_window_waits_at_it_then() -> Result<()> {
+    let scratch = paths::scratch_directory()?;
+    let mount_point = scratch.path().join("disk");
+    let disk = LoopDisk::make(Path::new("/dev/shm"), &mount_point)?;
+    let name = disk.name()?;
+    let cgroup = Cgroup::with_slow_disk("burst", &numbers_of(&name)?, READS_PER_SECOND)?;
+    let compiled = compile("page_readers.c")?;
+    let mut command = Command::new(compiled.path("page_readers"));
+    command.arg("burst").arg(mount_point.join("page"));
+    let reader = Program::start_and_wait(&mut command, paths::scratch_directory()?)?;
+    cgroup.adopt(reader.pid())?;
+    let pid = reader.pid().to_string();
+    let arguments = ["-p", &pid, "-d", "6s", "-o", "x.json"];
+    let outcome = Offwake::profile()?.args(arguments).run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    drop(reader);
+    let report = outcome.report("x.json")?;
+    let finding = report.findings.iter().find(|finding| finding.disk.is_some());
+    let finding = finding.with_context(|| format!("no disk: {:#?}", report.findings))?;
+    ensure!(finding.text.contains("waits at its I/O limit"), "{finding:#?}");
+    let limit = finding.disk.as_ref().and_then(|disk| disk.limit.as_ref()).context("no limit")?;
+    println!("| {limit:?} |");
+    ensure!(limit.is_cause && (0.15..0.6).contains(&limit.used_share), "{limit:?}");
+    let line = finding.lines.iter().find(|line| line.text.starts_with("used up for "));
+    ensure!(line.is_some(), "{finding:#?}");
+    Ok(())
+}
+
+/// How often it may read that could do so 27 times a second.
+const MORE_THAN_THE_DISK: u32 = 30;
+
+/// Each read takes the disk 37 ms: it does nearly as many as the limit allows, and the limit holds none back.
+#[test]
+fn who_reads_from_a_slow_disk_nearly_as_often_as_it_may_waits_for_that_disk() -> Result<()> {
+    let scratch = paths::scratch_directory()?;
+    let (mount_point, numbers) = (scratch.path().join("served"), scratch.path().join("numbers"));
+    fs::create_dir(&mount_point)?;
+    let compiled = compile("slow_disk.c")?;
+    let mut command = Command::new(compiled.path("slow_disk"));
+    command.args([&mount_point, &numbers]).arg("37");
+    let reader = Program::start_and_wait(&mut command, paths::scratch_directory()?)?;
+    let numbers = fs::read_to_string(&numbers)?;
+    let cgroup = Cgroup::with_slow_disk("slow", numbers.trim(), MORE_THAN_THE_DISK)?;
+    cgroup.adopt(reader.pid())?;
+    let pid = reader.pid().to_string();
+    let outcome = Offwake::profile()?.args(["-p", &pid, "-d", "3s", "-o", "x.json"]).run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    drop(reader);
+    let report = outcome.report("x.json")?;
+    let finding = report.findings.first().context("no finding")?;
+    println!("| {} |", finding.text);
+    for line in &finding.lines {
+        println!("| {} |", line.text);
+    }
+    ensure!(finding.text.contains("waits for the disk"), "{finding:#?}");
+    // A device without a filesystem is in the words alone.
+    let fact = format!("may read {MORE_THAN_THE_DISK} times/s from loop");
+    // On a busy machine it reads less often, and is still further from the limit.
+    ensure!(finding.lines.iter().any(|line| line.text.contains(&fact)), "{finding:#?}");
     Ok(())
 }
 
@@ -294,7 +368,8 @@ fn who_reads_as_often_as_its_cgroup_may_waits_at_that_limit_and_its_neighbour_do
         if let Some(limit) = limit {
             let is_right = limit.unit == "reads" && limit.per_second == u64::from(LIMITED_READS);
             ensure!(is_right && limit.is_cause, "{limit:?}");
-            ensure!((0.8..1.3).contains(&limit.used_share), "{limit:?}");
+            println!("| {limit:?} |");
+            ensure!((0.6..1.3).contains(&limit.used_share), "{limit:?}");
             let path = cgroup.path().file_name().context("no name")?.to_string_lossy();
             ensure!(limit.cgroup == format!("/{path}"), "{limit:?}");
         }

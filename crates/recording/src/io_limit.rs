@@ -26,6 +26,46 @@ pub struct IoLimit {
     pub used: IoAmounts,
     /// The time in which it did that.
     pub counted_for: Nanos,
+    /// For how much of that time each limit was used up, as far as readings in between tell. None in recordings from
+    /// before there were any.
+    pub used_up_for: Option<UsedUpTimes>,
+    /// What the device did meanwhile, for whomever. None if that is not known.
+    pub device_requests: Option<DeviceRequests>,
+}
+
+impl IoLimit {
+    /// A limit counts as used up between two readings if at least this part of what it allows was used. The kernel
+    /// gives it out in slices, and rounds down: who reads one block at a time, as often as it may, loses up to a fifth
+    /// (<https://github.com/torvalds/linux/blob/v6.12/block/blk-throttle.c>).
+    pub const USED_UP: f64 = 0.6;
+}
+
+/// For how long each limit of a cgroup was used up; 0 where there is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UsedUpTimes {
+    /// The limit on bytes that are read.
+    pub read_bytes: Nanos,
+    /// The limit on bytes that are written.
+    pub written_bytes: Nanos,
+    /// The limit on reads.
+    pub reads: Nanos,
+    /// The limit on writes.
+    pub writes: Nanos,
+}
+
+/// The requests that a block device has completed, and the time from when it got each, all added up. What a limit holds
+/// back is no request yet
+/// (<https://github.com/torvalds/linux/blob/v6.12/Documentation/block/stat.rst>).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DeviceRequests {
+    /// How many reads.
+    pub reads: u64,
+    /// The time that reads took, all added up.
+    pub read_time: Nanos,
+    /// How many writes.
+    pub writes: u64,
+    /// The time that writes took, all added up.
+    pub write_time: Nanos,
 }
 
 /// Reads and writes, by bytes and by number.

@@ -47,7 +47,7 @@ pub use function::Function;
 pub use fuse_server::FuseServer;
 pub use interned::{Id, Interned};
 pub use interrupt::{DeviceKind, InterruptInfo};
-pub use io_limit::{IoAmounts, IoLimit};
+pub use io_limit::{DeviceRequests, IoAmounts, IoLimit, UsedUpTimes};
 pub use lock_owner::{LockKind, LockOwner};
 pub use loss::LossTotals;
 pub use marker::{Marker, MarkerKind};

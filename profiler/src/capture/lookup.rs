@@ -186,6 +186,7 @@ pub(super) fn run(
         user_stacks.send_python_threads(&mut stacks);
         user_stacks.send_tag_sources(&mut stacks);
         files.poll();
+        io_limits.read_if_due();
         if sent.elapsed() >= SEND_INTERVAL {
             send_results(
                 &mut stacks,

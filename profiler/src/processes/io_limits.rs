@@ -5,19 +5,27 @@
 //!  observe_process: /proc/TGID/cgroup                       --> the cgroup and, in v2, those above it
 //!                   io.max, or blkio.throttle.*_device      --> the limits
 //!                   io.stat, or blkio.throttle.io_service*  --> what was read and written so far
+//!                   /sys/dev/block/MAJ:MIN/stat             --> what the device did so far, for whomever
 //! ```
+//!
+//! The second of these is read in between as well: sums do not tell a burst.
 
-use std::collections::{BTreeSet, HashMap};
+use std::{
+    collections::{BTreeSet, HashMap},
+    time::{Duration, Instant},
+};
 
 use offwake_recording::{
-    IoAmounts, IoLimit,
-    units::{CgroupId, Tgid, Timestamp},
+    DeviceRequests, IoAmounts, IoLimit,
+    units::{CgroupId, Nanos, Tgid, Timestamp},
 };
 
 use super::{
     LIMIT,
     cgroup_paths::{CgroupDirectory, CgroupHierarchy},
+    device_requests::RequestCounts,
     proc_files::{self, Controllers},
+    used_up::UsedUp,
 };
 use crate::{cgroup2, kernel::now};
 
@@ -27,6 +35,10 @@ const MAX_FILE: usize = 64 << 10;
 const MAX_LIMITED: usize = 1024;
 /// Of how many cgroups it is remembered which limits count for them. Others are read each time.
 const MAX_CACHED: usize = 4096;
+/// How often what is counted is read in between.
+const READING_INTERVAL: Duration = Duration::from_millis(500);
+/// With so many cgroups that this takes its time, it is read so much more rarely: 1 % of the time goes to it.
+const REST_AFTER_READING: u32 = 100;
 
 /// Which limits a cgroup's files have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +59,8 @@ pub struct IoLimits {
     processes: BTreeSet<(Tgid, usize)>,
     max_processes: usize,
     missed: u64,
+    /// When what is counted is read in between; never again, once the window is closed.
+    next_reading: Option<Instant>,
 }
 
 /// A cgroup that has limits.
@@ -64,6 +78,9 @@ struct LimitedDevice {
     per_second: IoAmounts,
     first: IoAmounts,
     last: IoAmounts,
+    used_up: UsedUp,
+    first_requests: Option<RequestCounts>,
+    last_requests: Option<RequestCounts>,
 }
 
 impl Default for IoLimits {
@@ -87,6 +104,7 @@ impl IoLimits {
             processes: BTreeSet::new(),
             max_processes: LIMIT,
             missed: 0,
+            next_reading: Some(Instant::now() + READING_INTERVAL),
         }
     }
 
@@ -145,7 +163,16 @@ impl IoLimits {
         let counts = read_counts(&directory, *version)?;
         let devices = limits.into_iter().map(|(device, per_second)| {
             let first = counts.get(&device).copied().unwrap_or_default();
-            LimitedDevice { device, per_second, first, last: first }
+            let requests = RequestCounts::read(device);
+            LimitedDevice {
+                device,
+                per_second,
+                first,
+                last: first,
+                used_up: UsedUp::begin(first_at, first),
+                first_requests: requests,
+                last_requests: requests,
+            }
         });
         self.cgroups.push(LimitedCgroup {
             id,
@@ -163,14 +190,39 @@ impl IoLimits {
         for cgroup in &mut self.cgroups {
             if let Some(last_at) = cgroup.last_at.take() {
                 cgroup.first_at = last_at;
-                cgroup.devices.iter_mut().for_each(|device| device.first = device.last);
+                for device in &mut cgroup.devices {
+                    device.first = device.last;
+                    device.first_requests = device.last_requests;
+                    device.used_up = UsedUp::begin(last_at, device.last);
+                }
             }
         }
+        self.next_reading = Some(Instant::now() + READING_INTERVAL);
+    }
+
+    /// Reads in between what is counted, if it is time to.
+    pub fn read_if_due(&mut self) {
+        let begun = Instant::now();
+        if self.cgroups.is_empty() || self.next_reading.is_none_or(|next| begun < next) {
+            return;
+        }
+        let Some((hierarchy, version)) = &self.hierarchy else { return };
+        for cgroup in &mut self.cgroups {
+            let directory = hierarchy.open_path(&cgroup.path);
+            let directory = directory.filter(|it| it.id() == Some(cgroup.id));
+            let counts = directory.and_then(|directory| read_counts(&directory, *version));
+            if let Some(counts) = counts {
+                cgroup.count_use(now(), &counts);
+            }
+        }
+        let rest = begun.elapsed().saturating_mul(REST_AFTER_READING);
+        self.next_reading = Some(Instant::now() + rest.max(READING_INTERVAL));
     }
 
     /// Reads what is counted now. A limit that has changed meanwhile counts no more: how much was
     /// allowed, nobody knows.
     pub fn read_again(&mut self) {
+        self.next_reading = None;
         let Some((hierarchy, version)) = &self.hierarchy else { return };
         for cgroup in &mut self.cgroups {
             // A cgroup of the same name may have come in place of this one.
@@ -179,10 +231,13 @@ impl IoLimits {
                 continue;
             };
             let Some(counts) = read_counts(&directory, *version) else { continue };
-            cgroup.last_at = Some(now());
+            let last_at = now();
+            cgroup.last_at = Some(last_at);
+            cgroup.count_use(last_at, &counts);
             let limits = read_limits(&directory, *version);
             cgroup.devices.retain_mut(|device| {
                 device.last = counts.get(&device.device).copied().unwrap_or(device.first);
+                device.last_requests = RequestCounts::read(device.device);
                 limits.get(&device.device) == Some(&device.per_second)
             });
         }
@@ -195,6 +250,7 @@ impl IoLimits {
         let rows = self.processes.iter().flat_map(|&(tgid, index)| {
             let cgroup = &self.cgroups[index];
             let counted_for = cgroup.last_at.map(|last_at| last_at.since(cgroup.first_at));
+            let counted_for = counted_for.unwrap_or_default();
             cgroup.devices.iter().map(move |device| IoLimit {
                 tgid,
                 path: String::from_utf8_lossy(&cgroup.path).into_owned(),
@@ -202,10 +258,29 @@ impl IoLimits {
                 block_device: String::new(),
                 per_second: device.per_second,
                 used: subtract(device.last, device.first),
-                counted_for: counted_for.unwrap_or_default(),
+                counted_for,
+                used_up_for: Some(device.used_up.times()),
+                device_requests: device.count_requests(counted_for),
             })
         });
         (rows.collect(), self.missed)
+    }
+}
+
+impl LimitedCgroup {
+    /// Adds what was used since the last reading.
+    fn count_use(&mut self, at: Timestamp, counts: &ByDevice) {
+        for device in &mut self.devices {
+            let counts = counts.get(&device.device).copied().unwrap_or(device.first);
+            device.used_up.add(at, counts, device.per_second);
+        }
+    }
+}
+
+impl LimitedDevice {
+    /// Returns what the device did in the time between the first reading and the last.
+    fn count_requests(&self, counted_for: Nanos) -> Option<DeviceRequests> {
+        self.last_requests?.since(self.first_requests?, counted_for)
     }
 }
 
@@ -334,8 +409,8 @@ mod tests {
     };
 
     use super::{
-        ByDevice, IoLimits, LimitedCgroup, LimitedDevice, Version, join, list_paths, parse_v1,
-        parse_v2,
+        ByDevice, IoLimits, LimitedCgroup, LimitedDevice, UsedUp, Version, join, list_paths,
+        parse_v1, parse_v2,
     };
 
     const DISK: u32 = 8 << 20;
@@ -400,6 +475,9 @@ mod tests {
             per_second: amounts(7),
             first: amounts(10),
             last: amounts(17),
+            used_up: UsedUp::begin(Timestamp(5), amounts(10)),
+            first_requests: None,
+            last_requests: None,
         };
         let cgroup = LimitedCgroup {
             id: CgroupId(1),

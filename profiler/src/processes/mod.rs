@@ -7,13 +7,16 @@
 //! ```
 
 mod cgroup_paths;
+mod device_requests;
 mod io_limits;
 mod proc_files;
 mod quotas;
 mod stopped_threads;
+mod used_up;
 
 /// Parses any bytes as each of the files that are read here, for the fuzzer.
 pub(crate) fn parse_hostile(bytes: &[u8]) {
+    device_requests::parse_hostile(bytes);
     io_limits::parse_hostile(bytes);
     proc_files::parse_hostile(bytes);
     quotas::parse_hostile(bytes);

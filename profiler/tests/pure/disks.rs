@@ -2,12 +2,11 @@
 
 use offwake_analysis::{
     filter::Filter,
-    findings::{Finding, FindingDisk, FindingIoLimit, IoLimitUnit},
+    findings::{Finding, FindingDisk},
 };
 use offwake_recording::{
-    DiskUse, FileId, FileKind, Filesystem, IoAmounts, IoLimit, OpenFile, Recording, StackRef,
-    ThreadKind, WakeContext,
-    units::{Nanos, Tgid, Tid},
+    DiskUse, FileId, FileKind, Filesystem, OpenFile, Recording, StackRef, ThreadKind, WakeContext,
+    units::{Tgid, Tid},
 };
 
 use crate::{
@@ -16,16 +15,16 @@ use crate::{
     golden::report as build_report,
 };
 
-const FSYNC: u32 = 74;
+pub const FSYNC: u32 = 74;
 const IO_URING_ENTER: u32 = 426;
 
-fn file(device: u32) -> FileId {
+pub fn file(device: u32) -> FileId {
     FileId { device, inode: 5, kind: FileKind::Regular }
 }
 
 /// Thread 7 waits 3 s in fsync for a disk, and so do 60, 61 and 62, programs of their own. `devices`
 /// says which device's file each of them has; none for a file that is not known.
-fn writers(devices: [Option<u32>; 4]) -> Recording {
+pub fn writers(devices: [Option<u32>; 4]) -> Recording {
     let mut r = recording(3_000);
     let all = [7, 60, 61, 62];
     for thread in all {
@@ -48,7 +47,7 @@ fn writers(devices: [Option<u32>; 4]) -> Recording {
     r
 }
 
-fn filesystem(device: u32, mount_point: &str, block_device: &str, disks: &str) -> Filesystem {
+pub fn filesystem(device: u32, mount_point: &str, block_device: &str, disks: &str) -> Filesystem {
     Filesystem {
         device,
         kind: "ext4".to_owned(),
@@ -59,13 +58,13 @@ fn filesystem(device: u32, mount_point: &str, block_device: &str, disks: &str) -
     }
 }
 
-fn first_finding(mut r: Recording, filesystems: &[Filesystem]) -> Finding {
+pub fn first_finding(mut r: Recording, filesystems: &[Filesystem]) -> Finding {
     r.filesystems = filesystems.iter().map(|known| (known.device, known.clone())).collect();
     r.sort();
     build_report(&r, &Filter::default()).findings.list.remove(0)
 }
 
-fn others(finding: &Finding) -> Vec<(&str, Option<&str>)> {
+pub fn others(finding: &Finding) -> Vec<(&str, Option<&str>)> {
     let disk = finding.disk.as_ref().unwrap();
     disk.others.iter().map(|user| (user.program.as_str(), user.device.as_deref())).collect()
 }
@@ -203,7 +202,12 @@ fn a_journal_says_which_disk_it_is_on() {
 }
 
 /// What a process did with a device, in megabytes.
-fn used(process: u32, device: u32, (block_device, disks): (&str, &str), mb: [u64; 3]) -> DiskUse {
+pub fn used(
+    process: u32,
+    device: u32,
+    (block_device, disks): (&str, &str),
+    mb: [u64; 3],
+) -> DiskUse {
     let [read, submitted, dirtied] = mb.map(|mb| mb * 1_000_000);
     DiskUse {
         tgid: Tgid(process),
@@ -335,124 +339,4 @@ fn a_wait_at_an_io_uring_that_a_disk_ended_is_for_the_only_disk_that_its_process
     // A packet did not come from the disk.
     let packet = WakeContext::Softirq(3);
     assert!(!text(std::slice::from_ref(&sda), packet).contains("disk"));
-}
-
-/// A cgroup that may read 10 MB in a second from `sda`. In the window of 3 s it has read `mb`.
-fn read_limit(process: u32, mb: u64) -> IoLimit {
-    IoLimit {
-        tgid: Tgid(process),
-        path: "/shop".to_owned(),
-        device: 8,
-        block_device: "sda".to_owned(),
-        per_second: IoAmounts { read_bytes: 10_000_000, ..IoAmounts::default() },
-        used: IoAmounts { read_bytes: mb * 1_000_000, reads: 99, ..IoAmounts::default() },
-        counted_for: Nanos(3_000_000_000),
-    }
-}
-
-/// 7 waits 3 s for a file on `sda1`, and 60 writes to that disk meanwhile.
-fn under_limits(limits: &[IoLimit]) -> Finding {
-    let mut r = writers([Some(1); 4]);
-    edit(&mut r, |rows| rows.retain(|row| row.tid == Tid(7)));
-    live(&mut r, 60, &"#".repeat(3_000), 0);
-    r.disk_uses = vec![used(60, 1, ("sda1", "sda"), [0, 0, 800])];
-    r.io_limits = limits.to_vec();
-    first_finding(r, &[filesystem(1, "/srv", "sda1", "sda")])
-}
-
-fn limit_of(finding: &Finding) -> Option<FindingIoLimit> {
-    finding.disk.as_ref()?.limit.clone()
-}
-
-#[test]
-fn who_has_used_up_an_io_limit_waits_at_it_and_not_for_its_neighbours() {
-    let found = under_limits(&[read_limit(7, 29)]);
-    let wait = "waits at its I/O limit (cgroup /shop may read 10 MB/s from sda)";
-    assert!(found.text.contains(wait), "{found:#?}");
-    let last = &found.lines.last().unwrap().text;
-    assert_eq!(last, "97% of the limit used; file /srv/ledger");
-    // Who else used the disk, machines can still read.
-    assert_eq!(others(&found), [("thread60", None)]);
-    let limit = limit_of(&found).unwrap();
-    assert_eq!((limit.unit, limit.per_second), (IoLimitUnit::ReadBytes, 10_000_000));
-    assert!(limit.is_cause && (0.96..0.97).contains(&limit.used_share), "{limit:?}");
-}
-
-#[test]
-fn an_io_limit_that_is_not_used_up_is_told_and_is_no_cause() {
-    let found = under_limits(&[read_limit(7, 12)]);
-    assert!(found.text.contains("waits for the disk sda1 (ext4, /srv)"), "{found:#?}");
-    let last = &found.lines.last().unwrap().text;
-    assert_eq!(
-        last,
-        "cgroup /shop may read 10 MB/s from sda, 40% used; others used this disk too: thread60 60 \
-         wrote 800 MB; file /srv/ledger"
-    );
-    assert!(!limit_of(&found).unwrap().is_cause);
-}
-
-/// Who reads as much as it may, and hardly waits, wanted no more.
-#[test]
-fn who_hardly_waits_is_not_held_back_by_an_io_limit() {
-    let mut r = recording(3_000);
-    live(&mut r, 7, &format!("{}{}r#", "#".repeat(2_000), ".".repeat(998)), 0);
-    let waits = kernel(&mut r, &["io_schedule", "folio_wait_bit_common", "ext4_sync_file"]);
-    edit(&mut r, |rows| {
-        for row in rows {
-            row.syscall = syscall(FSYNC, [3, 0, 0, 0, 0, 0]);
-            (row.file, row.kernel_stack) = (Some(file(1)), waits);
-            row.wake.as_mut().unwrap().context = WakeContext::Softirq(4);
-        }
-    });
-    r.io_limits = vec![read_limit(7, 29)];
-    r.filesystems = [(1, filesystem(1, "/srv", "sda1", "sda"))].into();
-    r.sort();
-    let found = build_report(&r, &Filter::default()).findings.list;
-    let of_disk = found.iter().find(|finding| finding.disk.is_some()).unwrap();
-    assert!(of_disk.text.contains("waits for the disk sda1 (ext4, /srv)"), "{of_disk:#?}");
-    assert!(!limit_of(of_disk).unwrap().is_cause);
-}
-
-#[test]
-fn the_limits_of_others_and_of_other_disks_say_nothing() {
-    let other_disk = IoLimit { block_device: "sdb".to_owned(), ..read_limit(7, 29) };
-    let not_counted = IoLimit { counted_for: Nanos(0), ..read_limit(7, 29) };
-    for limits in [vec![], vec![read_limit(60, 29)], vec![other_disk], vec![not_counted]] {
-        let found = under_limits(&limits);
-        assert!(found.text.contains("waits for the disk sda1 (ext4, /srv)"), "{found:#?}");
-        assert_eq!(limit_of(&found), None, "{limits:?}");
-    }
-}
-
-#[test]
-fn of_several_io_limits_the_one_that_was_used_most_counts() {
-    let outer = IoLimit {
-        path: "/outer".to_owned(),
-        per_second: IoAmounts { reads: 33, ..IoAmounts::default() },
-        ..read_limit(7, 12)
-    };
-    let found = under_limits(&[read_limit(7, 12), outer]);
-    let wait = "waits at its I/O limit (cgroup /outer may read 33 times/s from sda)";
-    assert!(found.text.contains(wait), "{found:#?}");
-    assert_eq!(limit_of(&found).unwrap().unit, IoLimitUnit::Reads);
-}
-
-/// A page fault names no file, and what was held back is not counted as its process's.
-#[test]
-fn a_wait_for_an_unknown_disk_is_at_the_io_limit_of_a_process_that_used_no_other() {
-    let text = |uses: &[DiskUse]| {
-        let mut r = writers([None, Some(1), Some(1), Some(1)]);
-        r.disk_uses = uses.to_vec();
-        r.io_limits = vec![read_limit(7, 29)];
-        let found = first_finding(r, &[filesystem(1, "/srv", "sda1", "sda")]);
-        assert!(found.text.starts_with("thread7"), "{found:#?}");
-        found.lines.iter().map(|line| line.text.clone()).collect::<Vec<_>>().join("\n")
-    };
-    let of_neighbour = used(60, 1, ("sda1", "sda"), [0, 0, 800]);
-    for uses in [vec![], vec![of_neighbour, used(7, 1, ("sda1", "sda"), [5, 0, 0])]] {
-        let text = text(&uses);
-        assert!(text.contains("waits at its I/O limit") && !text.contains("others"), "{text}");
-    }
-    let text = text(&[used(7, 2, ("sdb1", "sdb"), [1, 0, 0])]);
-    assert!(!text.contains("I/O limit"), "{text}");
 }

@@ -55,6 +55,7 @@ mod html;
 mod idle_servers;
 #[cfg(target_arch = "x86_64")]
 mod interpreter_lock;
+mod io_limits;
 #[cfg(target_arch = "x86_64")]
 mod kernel_locks;
 mod last_acquirers;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedChild, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks,
     ClosedBy, ContainerId, ContainerNames, CpuQuota, DetailStep, DetailStretch, DeviceKind,
-    DiskUse, End, FileId, FileKind, FileLockEvent, FileLockEventKind, Filesystem, Frame, FrameId,
-    Function, FuseServer, InterruptInfo, IoAmounts, IoLimit, LockKind, LockOwner, Marker,
-    MarkerKind, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder,
+    DeviceRequests, DiskUse, End, FileId, FileKind, FileLockEvent, FileLockEventKind, Filesystem,
+    Frame, FrameId, Function, FuseServer, InterruptInfo, IoAmounts, IoLimit, LockKind, LockOwner,
+    Marker, MarkerKind, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PipeEnds, PipeHolder,
     PodName, PollEvents, Preemption, ProcessInfo, QuotaCount, ReadyFile, Recording, Sample, Scope,
     Segment, SocketEnd, SocketRole, SpanId, Stack, StackEnd, StackMode, StackRef, StopOrigin,
     StoppedThread, SummedWaits, Syscall, SyscallTable, SystemVector, TagChange, TagName, TagSet,
     TagSetId, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
-    Throttle, TraceId, Unanswered, UnansweredKind, Wait, Wake, WakeContext, Window,
+    Throttle, TraceId, Unanswered, UnansweredKind, UsedUpTimes, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -349,17 +349,44 @@ fn io_limit() -> impl Strategy<Value = IoLimit> {
             IoAmounts { read_bytes, written_bytes, reads, writes }
         })
     };
-    (any::<(u32, u32, u64)>(), "/.{0,16}", "[a-z]{0,5}", amounts(), amounts()).prop_map(
-        |((tgid, device, counted), path, block_device, per_second, used)| IoLimit {
-            tgid: Tgid(tgid),
-            path,
-            device,
-            block_device,
-            per_second,
-            used,
-            counted_for: Nanos(counted >> 1),
-        },
+    let times = || any::<(u64, u64, u64, u64)>();
+    let used_up_for =
+        prop::option::of(times().prop_map(|(read_bytes, written_bytes, reads, writes)| {
+            let [read_bytes, written_bytes, reads, writes] =
+                [read_bytes, written_bytes, reads, writes].map(|time| Nanos(time >> 1));
+            UsedUpTimes { read_bytes, written_bytes, reads, writes }
+        }));
+    let device_requests =
+        prop::option::of(times().prop_map(|(reads, read_time, writes, write_time)| {
+            let [read_time, write_time] = [read_time, write_time].map(|time| Nanos(time >> 1));
+            DeviceRequests { reads, read_time, writes, write_time }
+        }));
+    (
+        any::<(u32, u32, u64)>(),
+        "/.{0,16}",
+        "[a-z]{0,5}",
+        (amounts(), amounts()),
+        (used_up_for, device_requests),
     )
+        .prop_map(
+            |(
+                (tgid, device, counted),
+                path,
+                block_device,
+                (per_second, used),
+                (used_up_for, device_requests),
+            )| IoLimit {
+                tgid: Tgid(tgid),
+                path,
+                device,
+                block_device,
+                per_second,
+                used,
+                counted_for: Nanos(counted >> 1),
+                used_up_for,
+                device_requests,
+            },
+        )
 }
 
 fn tag_set() -> impl Strategy<Value = TagSet> {

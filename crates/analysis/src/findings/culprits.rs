@@ -14,6 +14,7 @@ use crate::{
 use super::{
     describe::Words,
     less_known::is_less_known,
+    limited_waits::LimitedWaits,
     model::FindingHop,
     programs::ProgramId,
     sleep_lengths::SleepLengths,
@@ -108,10 +109,17 @@ pub(crate) fn with_culprit_writer<R>(
     write: impl FnOnce(&mut CulpritWriter<'_>) -> R,
 ) -> R {
     let sleep_lengths = SleepLengths::measure(&meanings);
-    let WaitMeanings { blame, programs, meanings, .. } = meanings;
+    let WaitMeanings { blame, programs, mut meanings, .. } = meanings;
     let (recording, timeline) = (blame.recording(), blame.timeline());
     let throttled = ThrottledTimes::new(recording, timeline);
-    let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
+    let limited_waits = LimitedWaits::find(blame, &mut meanings);
+    let words = Words {
+        recording,
+        throttled: &throttled,
+        programs: &programs,
+        timeline,
+        limited_waits: &limited_waits,
+    };
     let active = recording.meta.window.length();
     write(&mut CulpritWriter { writer: FindingWriter { words, meanings, sleep_lengths, active } })
 }

@@ -18,6 +18,7 @@ use super::{
     disk_names::{describe_disk, describe_frozen, filesystem_of_kernel_thread},
     io_limits::FindingIoLimit,
     kernel_waits::KernelWait,
+    limited_waits::LimitedWaits,
     meaning::SleepMeaning,
     programs::{ProgramId, Programs},
     tree::{ChainEnd, Node},
@@ -30,6 +31,7 @@ pub(super) struct Words<'a> {
     pub(super) throttled: &'a ThrottledTimes,
     pub(super) programs: &'a Programs<'a>,
     pub(super) timeline: &'a Timeline,
+    pub(super) limited_waits: &'a LimitedWaits,
 }
 
 impl Words<'_> {
@@ -267,7 +269,8 @@ impl Words<'_> {
     ) -> Option<FindingIoLimit> {
         let filesystem = self.filesystem(slept, own);
         let processes = node.processes(self.timeline);
-        FindingIoLimit::find(self.recording, filesystem, &processes, node.time)
+        let waited = self.limited_waits.select(slept, node.threads.keys());
+        FindingIoLimit::find(self.recording, filesystem, &processes, &waited)
     }
 
     /// Returns what kept threads from running: `is throttled by the CPU quota of /shop: 20 ms in 100

@@ -21,6 +21,7 @@ use super::{
     fuse_servers::{self, FuseWait, NamedServer},
     hop_tree::{HopBox, HopTree},
     less_known::join_less_known_roots,
+    limited_waits::LimitedWaits,
     model::{FindingKind, Findings, TargetActivity},
     open_chains::{Deadlock, OpenWaitGraph},
     open_waits::{self, StuckThreads},
@@ -56,13 +57,20 @@ pub(crate) struct FindingInput<'a> {
 pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
     let FindingInput { meanings, trees, ledgers } = input;
     let sleep_lengths = SleepLengths::measure(&meanings);
-    let WaitMeanings { blame, programs, meanings, stopped, .. } = meanings;
+    let WaitMeanings { blame, programs, mut meanings, stopped, .. } = meanings;
     let WaitTrees { roots, mut open } = trees;
     let (recording, timeline) = (blame.recording(), blame.timeline());
     let mut activity = Activity::new(blame, ledgers);
     let roots = join_less_known_roots(roots);
     let throttled = ThrottledTimes::new(recording, timeline);
-    let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
+    let limited_waits = LimitedWaits::find(blame, &mut meanings);
+    let words = Words {
+        recording,
+        throttled: &throttled,
+        programs: &programs,
+        timeline,
+        limited_waits: &limited_waits,
+    };
     let window = recording.meta.window.length();
     // Whatever else the target does says that it is not stuck as a whole.
     let sleeps = |(_, meaning): &RootKey| {

@@ -34,6 +34,7 @@ mod io_limits;
 mod kernel_waits;
 mod last_owners;
 mod less_known;
+mod limited_waits;
 mod meaning;
 mod memory_waits;
 mod model;

@@ -4,10 +4,10 @@ use arrow_array::{Array as _, StructArray};
 
 use super::{Rows, Table};
 use crate::{
-    IoAmounts, IoLimit,
+    DeviceRequests, IoAmounts, IoLimit, UsedUpTimes,
     stream::{
         TableError,
-        column::{Column, Text, Time, U32, U64, columns},
+        column::{Column, Later, OptionalTime, OptionalU64, Text, Time, U32, U64, columns},
     },
     units::{Nanos, Tgid},
 };
@@ -27,6 +27,14 @@ columns! {
         reads: U64 = row.used.reads,
         writes: U64 = row.used.writes,
         counted_ns: Time = row.counted_for.0,
+        read_bytes_used_up_ns: Later<OptionalTime> = row.used_up_for.map(|it| it.read_bytes.0),
+        written_bytes_used_up_ns: Later<OptionalTime> = row.used_up_for.map(|it| it.written_bytes.0),
+        reads_used_up_ns: Later<OptionalTime> = row.used_up_for.map(|it| it.reads.0),
+        writes_used_up_ns: Later<OptionalTime> = row.used_up_for.map(|it| it.writes.0),
+        device_reads: Later<OptionalU64> = row.device_requests.map(|it| it.reads),
+        device_read_ns: Later<OptionalTime> = row.device_requests.map(|it| it.read_time.0),
+        device_writes: Later<OptionalU64> = row.device_requests.map(|it| it.writes),
+        device_write_ns: Later<OptionalTime> = row.device_requests.map(|it| it.write_time.0),
     }
 }
 
@@ -58,7 +66,29 @@ impl Table for IoLimit {
                     writes: columns.writes.at(row),
                 },
                 counted_for: Nanos(columns.counted_ns.at(row)),
+                used_up_for: columns.used_up_for(row),
+                device_requests: columns.device_requests(row),
             })
         }))
+    }
+}
+
+impl IoLimitColumns<'_> {
+    fn used_up_for(&self, row: usize) -> Option<UsedUpTimes> {
+        Some(UsedUpTimes {
+            read_bytes: Nanos(self.read_bytes_used_up_ns.as_ref()?.get(row)?),
+            written_bytes: Nanos(self.written_bytes_used_up_ns.as_ref()?.get(row)?),
+            reads: Nanos(self.reads_used_up_ns.as_ref()?.get(row)?),
+            writes: Nanos(self.writes_used_up_ns.as_ref()?.get(row)?),
+        })
+    }
+
+    fn device_requests(&self, row: usize) -> Option<DeviceRequests> {
+        Some(DeviceRequests {
+            reads: self.device_reads.as_ref()?.get(row)?,
+            read_time: Nanos(self.device_read_ns.as_ref()?.get(row)?),
+            writes: self.device_writes.as_ref()?.get(row)?,
+            write_time: Nanos(self.device_write_ns.as_ref()?.get(row)?),
+        })
     }
 }
