@@ -209,6 +209,12 @@ fn who_asks_whenever_it_has_slept_waits_for_the_lock() {
     let list: Vec<Finding> = findings(&mut r);
     let text = &list.first().expect("a finding").lines[0].text;
     assert!(text.contains("waits for a file lock of thread70"), "{text}");
+    // It slept already as the window opened: nobody saw it ask.
+    let mut r = record_life(&format!("....{POLLS}"), SleepsIn::Itself);
+    for tick in [5, 10, 15, 20, 25] {
+        refuse(&mut r, tick, Some(OTHER));
+    }
+    assert_eq!(blamed(&r), [(("work", OTHER), 20), (("timer", WAITER), 4)].into());
 }
 
 #[test]

@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
-    FileLockEvent, FileLockEventKind, Recording, StackRef, WaitRow,
+    Begin, FileLockEvent, FileLockEventKind, Recording, StackRef, WaitRow,
     units::{Nanos, Tid},
 };
 
@@ -57,7 +57,9 @@ impl PolledFileLocks {
             let waiter = waits.waiter(row);
             let Some(refusals) = refusals.get(&waiter.tid) else { continue };
             let stack = waiter.user_stack;
-            if matches!(stack, StackRef::Id(_)) {
+            // What was asked before the window nobody saw.
+            let is_seen = row.begin() == Begin::Seen;
+            if is_seen && matches!(stack, StackRef::Id(_)) {
                 sleeps.entry(stack).or_default().count(row, refusals);
             }
         }
