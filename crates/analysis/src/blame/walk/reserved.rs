@@ -165,7 +165,7 @@ impl Walker<'_> {
                 let is_other = begins_slice(pattern)
                     && pattern.work_wait != WorkWait::Request
                     && !is_nobodys(wait, interval.to);
-                is_other.then(|| OtherWork { at: interval.to, waited_for: pattern.work_wait })
+                is_other.then_some(OtherWork { at: interval.to, waited_for: pattern.work_wait })
             })
     }
 }
