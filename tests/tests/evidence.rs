@@ -214,6 +214,7 @@ fn who_has_a_file_lock_is_known_whenever_somebody_is_refused_it() -> Result<()> 
         all.next().map(|(holder, _)| *holder)
     };
     let events = &recording.file_lock_events;
+    let mut wrong = Vec::new();
     let mut counts = HashMap::<(FileLockEventKind, bool), u32>::new();
     for event in events {
         let holder = holder_at(event.at);
@@ -226,7 +227,9 @@ fn who_has_a_file_lock_is_known_whenever_somebody_is_refused_it() -> Result<()> 
                 holder.is_none() && event.holder == Some(event.tgid)
             }
         };
-        ensure!(is_right, "{holder:?} has it: {event:?}");
+        if !is_right {
+            wrong.push((holder, event));
+        }
         *counts.entry((event.kind, holder.is_some())).or_default() += 1;
     }
     let inside = holds.iter().filter(|(_, held)| {
@@ -234,7 +237,10 @@ fn who_has_a_file_lock_is_known_whenever_somebody_is_refused_it() -> Result<()> 
         window.start.0 < held.start_ns && held.end_ns < window.end.0
     });
     let inside = inside.count() as u32;
-    println!("| {inside} holds | {counts:?} |");
+    println!("| {inside} holds | {counts:?} | {} wrong |", wrong.len());
+    // The lock may change hands while the program that saw the refusal searches for its holder: a hypervisor may
+    // take the CPU away just then.
+    ensure!(wrong.len() * 500 <= events.len(), "{wrong:?}");
     let count = |kind, is_held| counts.get(&(kind, is_held)).copied().unwrap_or_default();
     ensure!(inside > 20, "{inside} holds");
     // A millisecond after each other, at 14 on average for a hold.

@@ -13,12 +13,13 @@ use offwake_tests::{
     thread_waits::{Holders, check_holders},
 };
 
-/// Nobody has the lock for 120 of some 600 ms, of which the sleep that is under way takes up to 100.
+/// Nobody has the lock for 120 of some 600 ms, of which the sleep that is under way takes up to 100: 18 to 25 % were on
+/// nobody, and more where the holders wait for a CPU between their turns.
 const HOLDERS: Holders = Holders {
     cause: "timer",
     names: &["holder-0", "holder-1", "holder-2"],
     points: 0.08,
-    on_nobody: 0.3,
+    on_nobody: 0.45,
 };
 
 fn profile(program: &Program, arguments: &[&str]) -> Result<Report> {

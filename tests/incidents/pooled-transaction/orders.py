@@ -7,7 +7,7 @@ import psycopg2
 
 
 def call_payment_api():
-    time.sleep(0.4)
+    time.sleep(0.3)
 
 
 def main():

@@ -141,7 +141,7 @@ pub fn start_pooled(scene: &Scene) -> Result<Trouble> {
     let log = ClientLog { path: log, least: Duration::from_millis(100) };
     wait_for_operations(&log, 2)?;
     let truth = format!(
-        "python3 {orders} (orders.py) sleeps 400 ms in call_payment_api in the middle of its transaction, \
+        "python3 {orders} (orders.py) sleeps 300 ms in call_payment_api in the middle of its transaction, \
          for which pgbouncer {pooler} keeps its only connection to PostgreSQL. The target, python3 {cart} \
          (cart.py), waits in load_cart for pgbouncer, which has taken its query."
     );
