@@ -872,6 +872,33 @@ fn who_keeps_a_connection_between_its_requests_is_waited_for() {
     assert_eq!(twice, ticks(&expected));
 }
 
+/// U answers at once, while the pooler is awake for B: B's query and A's in one slice.
+#[test]
+fn a_quick_server_that_is_kept_for_another_client_answers_both_in_one_slice() {
+    let dots = |n: usize| ".".repeat(n);
+    let sleeps = format!("#{}#######################", dots(350));
+    let blame = |life_of_u: &str, timeout_ms: i64| {
+        let scene = Scene::new(374)
+            .thread(A, RECVFROM, &format!("##{}##################", dots(354)), &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, &format!("..#{}######################", dots(349)), &[A, B])
+            .thread(U, RECVFROM, life_of_u, &[LOOP, LOOP])
+            .thread(B, CLOCK_NANOSLEEP, &sleeps, &[TIMER]);
+        blame_with_timeout(scene, timeout_ms)
+    };
+    let quick = format!("{}##{}", dots(353), dots(19));
+    assert_eq!(blame(&quick, -1), ticks(&[("timer", 349), ("work 40", 1), ("work 20", 4)]));
+    let is_unknown = |blame: BTreeMap<String, u64>| {
+        assert_eq!(blame.get("work 40"), None, "{blame:?}");
+        assert!(blame.contains_key("event_loop") || blame.get("timer") == Some(&350), "{blame:?}");
+    };
+    // A timeout of the loop's was due as well.
+    is_unknown(blame(&quick, 350));
+    // U had something to do before, or is not done yet, or was asked as A had its answer already.
+    is_unknown(blame(&format!("{}###{}##{}", dots(100), dots(250), dots(19)), -1));
+    is_unknown(blame(&format!("{}{}", dots(353), "#".repeat(21)), -1));
+    is_unknown(blame(&format!("{}##{}", dots(358), dots(14)), -1));
+}
+
 #[test]
 fn what_else_sets_a_pooler_to_work_may_have_been_waited_for() {
     let dots = |n: usize| ".".repeat(n);

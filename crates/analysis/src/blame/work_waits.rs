@@ -128,6 +128,10 @@ pub(super) fn is_event_loop(wait: &Wait, cause: Cause, evidence: FrameEvidence) 
 /// they round up.
 const MILLISECOND_ROUNDING: Nanos = Nanos(2_000_000);
 
+/// How late the clock may be that event loops reckon with: libevent's is `CLOCK_MONOTONIC_COARSE`, which goes on
+/// with each tick of the kernel's.
+const COARSE_CLOCK: Nanos = Nanos(4_000_000);
+
 /// A timeout that an event loop waited with.
 struct LoopTimeout {
     length: Nanos,
@@ -168,12 +172,13 @@ impl Blame<'_> {
 }
 
 impl Blame<'_> {
-    /// Returns whether the timeout that an event loop waited with was over at `at`, give or take how it is rounded.
+    /// Returns whether the timeout that an event loop waited with was over at `at`, give or take how it is rounded and
+    /// what the loop took for the time.
     pub(super) fn is_timer_due_at(&self, wait: WaitIndex, at: Timestamp) -> bool {
         let wait = self.recording.waits.get(wait.0 as usize);
         let due = wait.and_then(|wait| {
             let timeout = LoopTimeout::from_wait(&wait)?;
-            Some((wait.off + timeout.length, timeout.rounding))
+            Some((wait.off + timeout.length, timeout.rounding + COARSE_CLOCK))
         });
         due.is_some_and(|(due, tolerance)| at <= due + tolerance && due <= at + tolerance)
     }

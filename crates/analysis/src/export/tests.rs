@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use offwake_recording::{
-    AddressKind, Begin, ClosedBy, DetailStep, DeviceKind, End, FileKind, LockKind, MarkerKind,
-    Phase, PipeEnds, Scope, SocketRole, StackEnd, StackMode, SystemVector, ThreadEventReason,
-    ThreadKind, UnansweredKind,
+    AddressKind, Begin, ClosedBy, DetailStep, DeviceKind, End, FileKind, FileLockEventKind,
+    LockKind, MarkerKind, Phase, PipeEnds, Scope, SocketRole, StackEnd, StackMode, SystemVector,
+    ThreadEventReason, ThreadKind, UnansweredKind,
     stream::{
         self,
         code::{Code, ContextKind},
@@ -123,6 +123,7 @@ fn the_document_has_every_code() {
         words::<PipeEnds>("pipe_ends"),
         words::<UnansweredKind>("unanswered_kind"),
         words::<MarkerKind>("marker_kind"),
+        words::<FileLockEventKind>("file_lock_event_kind"),
     ];
     let documented = documented();
     let said: Vec<_> = documented["Codes"].iter().map(|row| row[..2].to_vec()).collect();

@@ -12,6 +12,8 @@
 //! asked: U was kept for B. So what was waited for is that B asks. A pool of several connections keeps each for
 //! somebody, and the first that was free again is the one that counts.
 //!
+//! A quick server's answer may come while the loop is awake for B, and all of that in one slice.
+//!
 //! It holds from the last time on that the loop was set to work by anything but a request: until then, A's request may
 //! have waited for that. A timer that was set before A asked does not count.
 
@@ -31,6 +33,11 @@ use super::{
     work::{NOT_EXPLAINED, WorkStep},
 };
 
+/// A loop that was awake for at most one part in so many went on with nothing that nobody saw: what comes while it is
+/// awake wakes nobody. Had A's request waited for such a thing, U would have been asked then, unless it was
+/// kept for B already.
+const MIN_ASLEEP_PER_AWAKE: u64 = 10;
+
 /// How much later than its answer comes a server may begin to wait for its next request.
 const IDLE_AFTER_ANSWER: Nanos = Nanos(1_000_000);
 
@@ -49,7 +56,10 @@ impl Walker<'_> {
         rest: TimeRange,
         leg: &Leg,
     ) -> Option<WorkStep> {
-        let released = leg.released_by.filter(|_| leg.unexplained == NOT_EXPLAINED)?;
+        if leg.unexplained != NOT_EXPLAINED || self.is_timer_due(wait, leg) {
+            return None;
+        }
+        let released = leg.released_by.or_else(|| self.find_answer_in_slice(rest, leg))?;
         if !self.is_kept_for_client(wait, pattern, rest, (leg, &released)) {
             return None;
         }
@@ -77,6 +87,23 @@ impl Walker<'_> {
                 Some(WorkStep::Done)
             }
         }
+    }
+
+    /// Finds what a loop asked in the slice in which it answered the waiter, and had an answer to that woke nobody, as
+    /// it was awake: the first ask, if its server got done with it.
+    ///
+    /// ```text
+    /// loop  ....[ A ]..........poll...........[ B: asks U, U's answer, asks U for A, U's answer, answers A ]
+    /// ```
+    fn find_answer_in_slice(&self, rest: TimeRange, leg: &Leg) -> Option<ReleasingAnswer> {
+        if leg.asks.is_some() {
+            return None;
+        }
+        let process = self.blame.timeline.process_of_thread(leg.thread)?;
+        let asks = self.blame.open_asks_of(process, (rest.to, leg.to), leg.to);
+        let first = asks.filter(|ask| ask.asker == leg.thread).min_by_key(|ask| ask.at)?;
+        let is_done = self.is_proven_ask(&first) && self.is_ask_done_meanwhile(&first, rest, leg);
+        is_done.then_some(ReleasingAnswer { ask: first, at: leg.to })
     }
 
     /// Returns whether the request that ended a wait of the loop's is the one for which it kept the server.
@@ -109,7 +136,11 @@ impl Walker<'_> {
             && is_request_taken
             && has_only_requests
             && !self.is_process_in_chain(client)
-            && self.is_mostly_asleep(leg.thread, TimeRange { to: *answered, ..rest })
+            && self.is_mostly_asleep(
+                leg.thread,
+                TimeRange { to: *answered, ..rest },
+                MIN_ASLEEP_PER_AWAKE,
+            )
             && self.do_others_sleep(process, leg, rest)
             // Nor would anybody have seen what else came of which the record is lost.
             && self.blame.gaps.last_end(None, awake_since, *answered).is_none()

@@ -97,7 +97,7 @@ impl Walker<'_> {
         !self.is_process_in_chain(other)
             && process.is_some_and(|process| self.blame.process_wakes.serves_alone(process))
             && is_request_taken
-            && self.is_mostly_asleep(leg.thread, rest)
+            && self.is_mostly_asleep(leg.thread, rest, MIN_ASLEEP_PER_AWAKE)
             && process.is_some_and(|process| self.do_others_sleep(process, leg, rest))
             // Nor would anybody have seen an ask of which the record is lost.
             && self.blame.gaps.last_end(None, self.find_awake_since(rest.from), leg.done).is_none()
@@ -124,9 +124,14 @@ impl Walker<'_> {
                 .all(|&thread| !self.is_any_between(thread, asked, leg.done, is_awake))
     }
 
-    /// Returns whether a thread was awake for so little of a stretch that hardly anything can have come
-    /// just then.
-    pub(super) fn is_mostly_asleep(&self, thread: ThreadIndex, stretch: TimeRange) -> bool {
+    /// Returns whether a thread was awake for so little of a stretch, at most one part in so many, that hardly anything
+    /// can have come just then.
+    pub(super) fn is_mostly_asleep(
+        &self,
+        thread: ThreadIndex,
+        stretch: TimeRange,
+        min_asleep_per_awake: u64,
+    ) -> bool {
         let Some(track) = self.blame.timeline.thread(thread).map(|life| &life.track) else {
             return false;
         };
@@ -139,7 +144,7 @@ impl Walker<'_> {
             }
         }
         let awake = Nanos(stretch.length().0.saturating_sub(asleep.0));
-        awake.0.saturating_mul(MIN_ASLEEP_PER_AWAKE) <= stretch.length().0
+        awake.0.saturating_mul(min_asleep_per_awake) <= stretch.length().0
     }
 
     /// Returns whether a timeout of the loop was due by the time it answered, or had ended a later wait.
