@@ -899,6 +899,33 @@ fn a_quick_server_that_is_kept_for_another_client_answers_both_in_one_slice() {
     is_unknown(blame(&format!("{}##{}", dots(358), dots(14)), -1));
 }
 
+/// The same, but U's answer to A's query comes as the pooler sleeps again.
+#[test]
+fn a_server_that_is_asked_twice_in_one_slice_was_kept_for_whom_it_was_asked_first() {
+    let dots = |n: usize| ".".repeat(n);
+    let sleeps = format!("#{}#######################", dots(350));
+    let blame = |life_of_u: &str, wakers: &[u32]| {
+        Scene::new(374)
+            .thread(A, RECVFROM, &format!("##{}#############", dots(359)), &[LOOP])
+            .thread(
+                LOOP,
+                EPOLL_WAIT,
+                &format!("..#{}####....##############", dots(349)),
+                &[A, B, U],
+            )
+            .thread(U, RECVFROM, life_of_u, wakers)
+            .thread(B, CLOCK_NANOSLEEP, &sleeps, &[TIMER])
+            .blame()
+    };
+    let twice = blame(&format!("{}#.#####{}", dots(353), dots(14)), &[LOOP, LOOP]);
+    let expected = [("timer", 349), ("work 40", 1), ("work 20", 4), ("work 30", 5)];
+    assert_eq!(twice, ticks(&expected));
+    // Asked once, it may have been asked for B alone.
+    let once = blame(&format!("{}#####{}", dots(355), dots(14)), &[LOOP]);
+    assert_eq!(once.get("work 40"), None, "{once:?}");
+    assert!(once.contains_key("event_loop"), "{once:?}");
+}
+
 #[test]
 fn what_else_sets_a_pooler_to_work_may_have_been_waited_for() {
     let dots = |n: usize| ".".repeat(n);

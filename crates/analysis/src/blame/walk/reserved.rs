@@ -89,20 +89,22 @@ impl Walker<'_> {
         }
     }
 
-    /// Finds what a loop asked in the slice in which it answered the waiter, and had an answer to that woke nobody, as
-    /// it was awake: the first ask, if its server got done with it.
+    /// Finds what a loop asked in the slice in which it answered the waiter, or asked the server for it, and had an
+    /// answer to that woke nobody, as it was awake: the first ask, if the server got done with it.
     ///
     /// ```text
-    /// loop  ....[ A ]..........poll...........[ B: asks U, U's answer, asks U for A, U's answer, answers A ]
+    /// loop  ....[ A ]........poll.........[ B: asks U, U's answer, asks U for A, U's answer, answers A ]
+    /// loop  ....[ A ]........poll.........[ B: asks U, U's answer, asks U for A ]..[ U: answers A ]
     /// ```
     fn find_answer_in_slice(&self, rest: TimeRange, leg: &Leg) -> Option<ReleasingAnswer> {
-        if leg.asks.is_some() {
-            return None;
-        }
         let process = self.blame.timeline.process_of_thread(leg.thread)?;
         let asks = self.blame.open_asks_of(process, (rest.to, leg.to), leg.to);
-        let first = asks.filter(|ask| ask.asker == leg.thread).min_by_key(|ask| ask.at)?;
-        let is_done = self.is_proven_ask(&first) && self.is_ask_done_meanwhile(&first, rest, leg);
+        let before = asks.filter(|ask| ask.asker == leg.thread && ask.at < leg.to);
+        let first = before.min_by_key(|ask| ask.at)?;
+        let is_same_server = leg.asks.is_none_or(|asked| asked == first.callee);
+        let is_done = is_same_server
+            && self.is_proven_ask(&first)
+            && self.is_ask_done_meanwhile(&first, rest, leg);
         is_done.then_some(ReleasingAnswer { ask: first, at: leg.to })
     }
 
