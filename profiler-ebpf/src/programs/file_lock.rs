@@ -206,7 +206,11 @@ fn record_change(inode: u64, request: u64, access: u8) {
     send(task, ns, event, process, inode);
 }
 
-#[inline(always)]
+/// Sends a record.
+///
+/// A function of its own: a record and what is read of an inode take a quarter of the stack that a program and
+/// all that it calls may have together.
+#[inline(never)]
 fn send(task: Task, ns: u64, event: u32, holder_tgid: u32, inode: u64) {
     let record = FileLockRecord {
         header: header(kind::FILE_LOCK, size_of::<FileLockRecord>()),
