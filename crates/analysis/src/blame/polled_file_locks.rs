@@ -40,14 +40,20 @@ struct Sleeps {
     others: usize,
 }
 
+/// Returns the locks that each thread was refused, in order of time.
+pub(super) fn find_refusals(recording: &Recording) -> HashMap<Tid, Vec<&FileLockEvent>> {
+    let mut refusals: HashMap<Tid, Vec<&FileLockEvent>> = HashMap::new();
+    for event in &recording.file_lock_events {
+        if event.kind == FileLockEventKind::Refused {
+            refusals.entry(event.tid).or_default().push(event);
+        }
+    }
+    refusals
+}
+
 impl PolledFileLocks {
     pub(super) fn new(recording: &Recording) -> Self {
-        let mut refusals: HashMap<Tid, Vec<&FileLockEvent>> = HashMap::new();
-        for event in &recording.file_lock_events {
-            if event.kind == FileLockEventKind::Refused {
-                refusals.entry(event.tid).or_default().push(event);
-            }
-        }
+        let refusals = find_refusals(recording);
         if refusals.is_empty() {
             return Self::default();
         }

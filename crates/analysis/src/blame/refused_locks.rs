@@ -22,7 +22,10 @@ use offwake_recording::{
 
 use crate::timeline::{State, Thread, ThreadIndex, Timeline, WaitIndex};
 
-use super::{frame_evidence::FrameEvidence, pattern_analysis::PatternAnalysis};
+use super::{
+    frame_evidence::FrameEvidence, pattern_analysis::PatternAnalysis,
+    polled_file_locks::find_refusals,
+};
 
 /// A part of a sleep in which somebody had the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +53,10 @@ impl RefusedLocks {
         if recording.file_lock_events.is_empty() {
             return Self::default();
         }
-        let mut refusals: HashMap<Tid, Vec<&FileLockEvent>> = HashMap::new();
+        let refusals = find_refusals(recording);
         let mut events: HashMap<File, Vec<&FileLockEvent>> = HashMap::new();
         for event in &recording.file_lock_events {
             events.entry((event.device, event.inode)).or_default().push(event);
-            if event.kind == FileLockEventKind::Refused {
-                refusals.entry(event.tid).or_default().push(event);
-            }
         }
         let search = Search { timeline, events, threads: find_threads(recording, timeline) };
         let mut locks = HashMap::new();

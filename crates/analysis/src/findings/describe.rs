@@ -296,10 +296,10 @@ fn describe_timer(slept: Option<&SleepMeaning>, thing: Option<&AwaitedThing>) ->
     let Some(slept) = slept.filter(|slept| is_timeout(slept)) else {
         return "sleeps".to_owned();
     };
+    if let Some(lock) = slept.polled_lock() {
+        return format!("waits for {}", lock.words());
+    }
     match (slept.cause, slept.evidence) {
-        // It asks for the lock now and then.
-        (Cause::Timer, FrameEvidence::Lock(lock)) => format!("waits for {}", lock.words()),
-        (_, FrameEvidence::Lock(lock)) if lock.is_polled() => format!("waits for {}", lock.words()),
         // Who reclaims memory sleeps now and then until some is free.
         _ if let Some(KernelWait::Memory(memory)) = slept.kernel => memory.describe().to_owned(),
         (_, FrameEvidence::NameLookup) => {

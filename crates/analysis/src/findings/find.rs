@@ -139,9 +139,7 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
         if finding.cause.kind == BlameEntryKind::Network.name() && finding.chain.len() == 1 {
             connection_peer::name_address_in(&mut finding, root, &writer);
         }
-        let is_polled_lock =
-            key.1.lock().is_some_and(|lock| key.1.cause == Cause::Timer || lock.is_polled());
-        if is_polled_lock && finding.chain.len() == 1 {
+        if key.1.polled_lock().is_some() && finding.chain.len() == 1 {
             polled_locks::name_holder(&mut finding, root, teller, &mut writer);
         }
         if finding.cause.kind == BlameEntryKind::Disk.name() {

@@ -67,6 +67,11 @@ impl SleepMeaning {
         }
     }
 
+    /// Returns the lock, if the threads sleep and ask for it now and then.
+    pub(super) fn polled_lock(&self) -> Option<LockName> {
+        self.lock().filter(|lock| self.cause == Cause::Timer || lock.is_polled())
+    }
+
     /// Returns what is left of it once the connection is gone: its ends can't be told apart any more.
     pub(super) fn without_role(&self) -> Self {
         Self { role: None, ..self.clone() }

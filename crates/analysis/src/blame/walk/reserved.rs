@@ -124,10 +124,7 @@ impl Walker<'_> {
         let Some(process) = self.blame.timeline.process_of_thread(leg.thread) else { return false };
         let asked_in = self.blame.find_slice_wait(ask.asker, ask.at).map(|(wait, _)| wait);
         let is_clients_ask = ask.asker == leg.thread && asked_in == Some(wait);
-        // With the waiter's request unread, its poll would have returned at once.
         let awake_since = self.find_awake_since(rest.from);
-        let is_request_taken = (self.blame.timeline.blocked_interval(wait))
-            .is_some_and(|slept| slept.from >= awake_since);
         // The waiter's request may have waited for whatever else came until it was asked for.
         let has_only_requests = self
             .find_other_work(leg.thread, (ask.at, *answered), |wait, at| {
@@ -135,7 +132,7 @@ impl Walker<'_> {
             })
             .is_none();
         is_clients_ask
-            && is_request_taken
+            && self.is_request_taken(wait, rest)
             && has_only_requests
             && !self.is_process_in_chain(client)
             && self.is_mostly_asleep(
@@ -166,16 +163,8 @@ impl Walker<'_> {
         if self.blame.wake_source(wait) != WakeSource::External(External::Timer) {
             return false;
         }
-        let Some(track) = self.blame.timeline.thread(thread).map(|life| &life.track) else {
-            return false;
-        };
-        let end = track.count_begun_before(asked_since, track.len());
-        let last = (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev().find_map(|place| {
-            let wait = self.blame.wait_ended_by(track.get(place)?)?;
-            let (_, pattern) = self.blame.pattern(wait)?;
-            begins_slice(pattern).then_some(wait)
-        });
-        last.is_some_and(|last| self.blame.is_timer_due_at(last, at))
+        let last = self.blame.find_slice_wait(thread, asked_since);
+        last.is_some_and(|(last, _)| self.blame.is_timer_due_at(last, at))
     }
 
     /// Finds when a loop was last set to work between two moments by anything but a request, and by nothing of which

@@ -89,18 +89,22 @@ impl Walker<'_> {
             return false;
         }
         let Some((other, _)) = self.blame.recorded_waker_thread(wait) else { return false };
-        // With the waiter's request unread, its poll would have returned at once.
-        let is_request_taken = (self.blame.timeline.blocked_interval(wait))
-            .is_some_and(|slept| slept.from >= self.find_awake_since(rest.from));
         // An answer that came while the loop was awake would have come unseen.
         let process = self.blame.timeline.process_of_thread(leg.thread);
         !self.is_process_in_chain(other)
             && process.is_some_and(|process| self.blame.process_wakes.serves_alone(process))
-            && is_request_taken
+            && self.is_request_taken(wait, rest)
             && self.is_mostly_asleep(leg.thread, rest, MIN_ASLEEP_PER_AWAKE)
             && process.is_some_and(|process| self.do_others_sleep(process, leg, rest))
             // Nor would anybody have seen an ask of which the record is lost.
             && self.blame.gaps.last_end(None, self.find_awake_since(rest.from), leg.done).is_none()
+    }
+
+    /// Returns whether a loop had the waiter's request when it went to sleep: with that unread, its poll would have
+    /// returned at once.
+    pub(super) fn is_request_taken(&self, wait: WaitIndex, rest: TimeRange) -> bool {
+        (self.blame.timeline.blocked_interval(wait))
+            .is_some_and(|slept| slept.from >= self.find_awake_since(rest.from))
     }
 
     /// Returns whether the process of a thread has one that waits for the loop, or is the loop's: several threads may
