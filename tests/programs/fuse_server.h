@@ -44,3 +44,19 @@ static void reply_to_init(const struct fuse_in_header *in, const void *body, uin
     out.flags = wanted->flags & flags;
     reply(in->unique, 0, &out, sizeof out);
 }
+
+/* Answers what a file system has nothing of its own to say to. */
+static void reply_to_others(const struct fuse_in_header *in) {
+    switch (in->opcode) {
+    case FUSE_RELEASE:
+    case FUSE_FLUSH:
+        reply(in->unique, 0, 0, 0);
+        break;
+    case FUSE_FORGET:
+    case FUSE_BATCH_FORGET:
+    case FUSE_INTERRUPT:
+        break;
+    default:
+        reply(in->unique, ENOSYS, 0, 0);
+    }
+}

@@ -64,16 +64,8 @@ static void serve(const struct fuse_in_header *in, const void *body) {
         reply(in->unique, 0, zeros, wanted->size < sizeof zeros ? wanted->size : sizeof zeros);
         break;
     }
-    case FUSE_RELEASE:
-    case FUSE_FLUSH:
-        reply(in->unique, 0, 0, 0);
-        break;
-    case FUSE_FORGET:
-    case FUSE_BATCH_FORGET:
-    case FUSE_INTERRUPT:
-        break;
     default:
-        reply(in->unique, ENOSYS, 0, 0);
+        reply_to_others(in);
     }
 }
 

@@ -135,17 +135,11 @@ static void serve(const struct fuse_in_header *in, const char *body) {
     }
     case FUSE_FSYNC:
     case FUSE_FSYNCDIR:
-    case FUSE_FLUSH:
-    case FUSE_RELEASE:
     case FUSE_RELEASEDIR:
         reply(in->unique, 0, 0, 0);
         break;
-    case FUSE_FORGET:
-    case FUSE_BATCH_FORGET:
-    case FUSE_INTERRUPT:
-        break;
     default:
-        reply(in->unique, ENOSYS, 0, 0);
+        reply_to_others(in);
     }
 }
 
